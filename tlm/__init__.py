@@ -1,0 +1,1 @@
+"""tlm: a tensor compiler whose schedules are written by a language model."""

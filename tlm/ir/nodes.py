@@ -1,0 +1,284 @@
+"""The loop-nest IR: frozen nodes and nothing else. What they mean is in `interpret.py`, how they print in `printer.py`.
+
+A program is a nest of loops over buffers. Expressions are values; statements write buffers.
+
+    program matmul(A: f32[4, 6], B: f32[6, 5]) -> (C: f32[4, 5])
+    for i in 4:
+      for j in 5:
+        for k in 6:
+          C[i, j] (k)+= A[i, k] * B[k, j]        # starts from the identity of the sum where k == 0
+
+Schedule primitives keep every extent a constant; lowering adds run-time bounds (`For.bound`) and two-sided `If`s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .dtypes import DType, boolean, i64
+from .optable import result_dtype
+
+Memory = Literal["array", "heap", "stack", "register", "shared"]
+LoopKind = Literal[
+    "serial", "parallel", "vectorize", "unroll",
+    "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z", "vthread",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Storage with a shape. `strides` are in elements; None means row-major (C-contiguous).
+
+    `memory`: "array" is a parameter of the program; "heap" lives in the kernel's workspace; "stack" and "register" are
+    private to one iteration of the loops around their Alloc; "shared" is shared by the threads of one GPU block.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    memory: Memory = "array"
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        n = 1
+        for extent in self.shape:
+            n *= extent
+        return n
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """Strides in elements, row-major where none are given."""
+        if self.strides is not None:
+            return self.strides
+        out, step = [], 1
+        for extent in reversed(self.shape):
+            out.append(step)
+            step *= max(extent, 1)
+        return tuple(reversed(out))
+
+
+class _Arithmetic:
+    """Python operators on expressions, so that formulas and index arithmetic read as such."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Expr | float) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: float) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: Expr | float) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: float) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: Expr | float) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: float) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: Expr | float) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: float) -> Expr:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return binary("floordiv", self, other)
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return binary("mod", self, other)
+
+    def __neg__(self) -> Expr:
+        return op("neg", self)  # type: ignore[arg-type]
+
+    def __lt__(self, other: Expr | float) -> Expr:
+        return binary("lt", self, other)
+
+    def __le__(self, other: Expr | float) -> Expr:
+        return binary("le", self, other)
+
+    def __gt__(self, other: Expr | float) -> Expr:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: Expr | float) -> Expr:
+        return binary("ge", self, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Const(_Arithmetic):
+    """A literal. `value` is a Python int, float or bool that `dtype` can hold."""
+
+    value: int | float | bool
+    dtype: DType = i64
+
+
+@dataclass(frozen=True, slots=True)
+class Var(_Arithmetic):
+    """The value of a loop variable; always i64."""
+
+    name: str
+
+    @property
+    def dtype(self) -> DType:
+        return i64
+
+
+@dataclass(frozen=True, slots=True)
+class Load(_Arithmetic):
+    """buffer[indices]; reading outside the shape is an error of the program."""
+
+    buffer: str
+    indices: tuple[Expr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Op(_Arithmetic):
+    """An operation of `optable.OPS` on expressions, elementwise. "where" evaluates only the side it picks."""
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(_Arithmetic):
+    """A conversion. Float to integer truncates toward zero and saturates (NaN gives 0), as JAX does."""
+
+    value: Expr
+    dtype: DType
+
+
+Expr = Const | Var | Load | Op | Cast
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """for var in range(extent): body.
+
+    `kind` marks how the iterations may run. `unroll` asks the backend to repeat the body that many times per step of a
+    serial loop (with a remainder loop). `bound` (lowering only) is a run-time limit: the loop runs while
+    var < min(extent, bound).
+    """
+
+    var: str
+    extent: int
+    body: Stmt
+    kind: LoopKind = "serial"
+    unroll: int = 1
+    bound: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements in order."""
+
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """if cond: then, else other. Primitives make only one-sided guards; lowering makes both sides."""
+
+    cond: Expr
+    then: Stmt
+    other: Stmt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """A temporary that lives for one run of `body`. Its contents start undefined."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """buffer[indices] = value."""
+
+    buffer: str
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """targets[indices] = combiner(targets[indices], values): one step of a reduction.
+
+    `targets` are one buffer each for the parts of the combiner's tuple (one for a plain sum), all under the same
+    `indices`. `axes` names the loops around it over which it reduces. Where `init` is true and every one of `axes` is
+    0, the targets are first set to the combiner's identity.
+    """
+
+    targets: tuple[str, ...]
+    indices: tuple[Expr, ...]
+    values: tuple[Expr, ...]
+    combiner: str
+    axes: tuple[str, ...]
+    init: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """A hint that buffer[indices] is used soon; without meaning. `locality` 0 (use once) to 3 (keep in L1).
+
+    Indices outside the shape are allowed here.
+    """
+
+    buffer: str
+    indices: tuple[Expr, ...]
+    locality: int = 3
+
+
+Stmt = For | Block | If | Alloc | Store | Update | Prefetch
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A kernel: parameters in calling order (inputs, then outputs) and a body. Outputs start undefined."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    body: Stmt
+
+    @property
+    def parameters(self) -> tuple[Buffer, ...]:
+        return self.inputs + self.outputs
+
+
+def const(value: float | bool, dtype: DType = i64) -> Const:
+    """A literal of `dtype`, with the value normalised to Python's int, float or bool."""
+    if dtype.is_float:
+        return Const(float(value), dtype)
+    return Const(bool(value) if dtype == boolean else int(value), dtype)
+
+
+def op(name: str, *args: Expr) -> Op:
+    """An operation, with its dtype from the table."""
+    return Op(name, args, result_dtype(name, tuple(a.dtype for a in args)))
+
+
+def binary(name: str, a: object, b: object) -> Op:
+    """`op` on two operands of which one may be a Python number; a number takes the other operand's dtype."""
+    if isinstance(a, (int, float)):
+        return op(name, const(a, b.dtype), b)  # type: ignore[attr-defined, arg-type]
+    if isinstance(b, (int, float)):
+        return op(name, a, const(b, a.dtype))  # type: ignore[attr-defined, arg-type]
+    return op(name, a, b)  # type: ignore[arg-type]
+
+
+def block(*stmts: Stmt) -> Stmt:
+    """Statements in order, flattened; one statement stays itself."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        flat.extend(stmt.stmts if isinstance(stmt, Block) else (stmt,))
+    return flat[0] if len(flat) == 1 else Block(tuple(flat))

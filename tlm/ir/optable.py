@@ -1,0 +1,80 @@
+"""The closed table of elementwise operations: arity, result type, and how each one prints.
+
+Meaning (numpy's, evaluated in the operands' dtype; integers wrap):
+- div is true division on floats; on integers use floordiv (floor), mod (sign of the divisor), quot and rem (truncating).
+- minimum and maximum return NaN where either operand is NaN; shifts and bit operations are for integers and bool.
+- "where" picks args[1] where args[0] is true, else args[2].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import DTypeError
+from .dtypes import DType, boolean
+
+Rule = Literal["same", "compare", "logic", "float", "integer", "where", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """`symbol` is the infix form, or None for name(args). `rule` gives the result's dtype and what is accepted."""
+
+    arity: int
+    rule: Rule
+    symbol: str | None = None
+
+
+OPS: dict[str, OpInfo] = {
+    "add": OpInfo(2, "same", "+"), "sub": OpInfo(2, "same", "-"), "mul": OpInfo(2, "same", "*"),
+    "div": OpInfo(2, "float", "/"), "floordiv": OpInfo(2, "same", "//"), "mod": OpInfo(2, "same", "%"),
+    "quot": OpInfo(2, "integer"), "rem": OpInfo(2, "same"), "pow": OpInfo(2, "same"), "atan2": OpInfo(2, "float"),
+    "minimum": OpInfo(2, "same"), "maximum": OpInfo(2, "same"),
+    "lt": OpInfo(2, "compare", "<"), "le": OpInfo(2, "compare", "<="), "gt": OpInfo(2, "compare", ">"),
+    "ge": OpInfo(2, "compare", ">="), "eq": OpInfo(2, "compare", "=="), "ne": OpInfo(2, "compare", "!="),
+    "and": OpInfo(2, "logic", "&"), "or": OpInfo(2, "logic", "|"), "xor": OpInfo(2, "logic", "^"),
+    "shl": OpInfo(2, "integer", "<<"), "shr": OpInfo(2, "integer", ">>"),
+    "not": OpInfo(1, "logic"), "neg": OpInfo(1, "same"), "abs": OpInfo(1, "same"), "sign": OpInfo(1, "same"),
+    "fma": OpInfo(3, "float"), "where": OpInfo(3, "where"),
+    "isnan": OpInfo(1, "test"), "isfinite": OpInfo(1, "test"),
+    **{name: OpInfo(1, "float") for name in (
+        "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan",
+        "sinh", "cosh", "tanh", "erf", "erfc", "logistic", "floor", "ceil", "round", "trunc", "cbrt")},
+}  # fmt: skip
+
+
+def result_dtype(name: str, dtypes: tuple[DType, ...]) -> DType:
+    """The dtype of OPS[name] on operands of `dtypes`; DTypeError where the operation does not take them."""
+    info = OPS.get(name)
+    if info is None:
+        raise DTypeError(f"unknown operation {name!r}; known are {', '.join(OPS)}")
+    if len(dtypes) != info.arity:
+        raise DTypeError(f"{name} takes {info.arity} operands, got {len(dtypes)}")
+    same = dtypes[1:] if info.rule == "where" else dtypes
+    first = same[0]
+    listed = ", ".join(map(str, dtypes))
+    if any(d != first for d in same):
+        raise DTypeError(f"{name} needs operands of one dtype, got {listed}; cast one of them")
+    match info.rule:
+        case "same":
+            return first
+        case "compare":
+            return boolean
+        case "logic":
+            good = first.kind in ("int", "uint", "bool")
+        case "integer":
+            good = first.is_integer
+        case "float":
+            good = first.is_float
+        case "test":
+            if not first.is_float:
+                raise DTypeError(f"{name} needs a float operand, got {listed}")
+            return boolean
+        case "where":
+            if dtypes[0] != boolean:
+                raise DTypeError(f"where needs a bool condition, got {listed}")
+            return first
+    if not good:
+        raise DTypeError(f"{name} does not take {listed}")
+    return first
