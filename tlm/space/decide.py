@@ -1,0 +1,105 @@
+"""Drivers of a space: ask one decider, advance many spaces in lockstep, replay or repair recorded answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from ..errors import RecordError
+from ..schedule.steps import Step
+from .choice import Choice, Space, Value
+
+Picked = tuple[tuple[Choice, int], ...]
+Decide = Callable[[Choice, Picked], int]
+DecideMany = Callable[[list[tuple[int, Choice]]], list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A complete sentence: every choice with the index that was picked, and the schedule that they spell."""
+
+    choices: Picked
+    steps: tuple[Step, ...]
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return tuple([choice.options[index].value for choice, index in self.choices])
+
+
+def run(space: Space, decide: Decide) -> Decided:
+    """Answer every choice of `space` with decide(choice, choices so far)."""
+    picked: list[tuple[Choice, int]] = []
+    try:
+        choice = next(space)
+        while True:
+            index = decide(choice, tuple(picked))
+            picked.append((choice, index))
+            choice = space.send(index)
+    except StopIteration as end:
+        return Decided(tuple(picked), end.value)
+
+
+def run_many(spaces: Sequence[Space], decide_many: DecideMany) -> list[Decided]:
+    """Advance all spaces in lockstep: each round, one call answers [(number of the space, choice), ...]."""
+    picked: list[list[tuple[Choice, int]]] = [[] for _ in spaces]
+    done: dict[int, tuple[Step, ...]] = {}
+    waiting: list[tuple[int, Choice]] = []
+    for number, space in enumerate(spaces):
+        try:
+            waiting.append((number, next(space)))
+        except StopIteration as end:
+            done[number] = end.value
+    while waiting:
+        answers, still = decide_many(waiting), []
+        for (number, choice), index in zip(waiting, answers, strict=True):
+            picked[number].append((choice, index))
+            try:
+                still.append((number, spaces[number].send(index)))
+            except StopIteration as end:
+                done[number] = end.value
+        waiting = still
+    return [Decided(tuple(p), done[n]) for n, p in enumerate(picked)]
+
+
+def at_random(rng: Random) -> Decide:
+    """A decider that picks every option with equal probability."""
+    return lambda choice, _: rng.randrange(len(choice.options))
+
+
+def replay(space: Space, values: Sequence[Value]) -> Decided:
+    """Give recorded answers; RecordError where one is not offered, or where there are too few or too many."""
+    left = list(reversed(values))
+
+    def decide(choice: Choice, picked: Picked) -> int:
+        if not left:
+            raise RecordError(f"the record ends before choice {choice.name!r}: it has {len(values)} answers")
+        value = left.pop()
+        if value not in choice.values:
+            raise RecordError(f"{value!r} is not an option of {choice.name!r}; options are {list(choice.values)}")
+        return choice.values.index(value)
+
+    decided = run(space, decide)
+    if left:
+        raise RecordError(f"the record has {len(values)} answers, the space asks only {len(decided.choices)}")
+    return decided
+
+
+def repair(space: Space, wanted: Sequence[tuple[str, Value]], rng: Random) -> Decided:
+    """Follow the wanted answers (choice name, value) where offered, else the nearest number or a random option.
+
+    Answers are matched by name, so a change early in a sentence keeps every later answer that still makes sense.
+    """
+    by_name: dict[str, Value] = dict(wanted)
+
+    def decide(choice: Choice, _: Picked) -> int:
+        value = by_name.get(choice.name)
+        if value in choice.values:
+            return choice.values.index(value)
+        numbers = [(i, v) for i, v in enumerate(choice.values) if isinstance(v, int)]
+        if isinstance(value, int) and numbers:
+            return min(numbers, key=lambda p: abs(math.log((p[1] + 0.5) / (value + 0.5))))[0]
+        return rng.randrange(len(choice.options))
+
+    return run(space, decide)
