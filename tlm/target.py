@@ -41,21 +41,21 @@ _LEVELS = ("avx512", "avx2", "sse", "neon")
 
 # Spellings of /proc/cpuinfo that differ from LLVM's.
 _CPUINFO = {
-    "sse4_1": "sse4.1", "sse4_2": "sse4.2", "pni": "sse3", "abm": "lzcnt", "bmi1": "bmi", "avx_vnni": "avxvnni",
-    "avx512_bf16": "avx512bf16", "avx512_fp16": "avx512fp16", "avx512_vnni": "avx512vnni",
+    "sse4_1": "sse4.1", "sse4_2": "sse4.2", "pni": "sse3", "abm": "lzcnt", "bmi1": "bmi",
+    "avx512_bf16": "avx512bf16", "avx512_fp16": "avx512fp16", "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni",
     "asimd": "neon", "asimddp": "dotprod", "asimdhp": "fullfp16",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Target:
-    """A machine. `Target(name)` takes the figures of a level ("avx512", "avx2", "sse", "neon", "sm_80", "sm_90")
-    or, for "cpu", of this machine; any keyword overrides a figure.
+    """A machine. `Target(name)` takes the figures of a level ("avx512", "avx2", "sse", "neon", "sm_80",
+    "sm_90") or, for "cpu", of this machine; any keyword overrides a figure.
 
     vector_bytes: width of a vector register. registers: vector registers (GPU: 32-bit ones a multiprocessor).
     l1, l2: bytes a core (GPU: shared memory a multiprocessor, L2 in all); l3: bytes a socket, 0 where none.
-    threads: CPUs that a kernel may use, 1 for a level by name (GPU: multiprocessors). features: LLVM's names of
-    the instruction sets a kernel may use.
+    threads: CPUs that a kernel may use, 1 for a level by name (GPU: multiprocessors). features: LLVM's names
+    of the instruction sets a kernel may use.
     """
 
     name: str
