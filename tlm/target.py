@@ -42,8 +42,8 @@ _LEVELS = ("avx512", "avx2", "sse", "neon")
 # Spellings of /proc/cpuinfo that differ from LLVM's.
 _CPUINFO = {
     "sse4_1": "sse4.1", "sse4_2": "sse4.2", "pni": "sse3", "abm": "lzcnt", "bmi1": "bmi",
-    "avx512_bf16": "avx512bf16", "avx512_fp16": "avx512fp16", "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni",
-    "asimd": "neon", "asimddp": "dotprod", "asimdhp": "fullfp16",
+    "avx512_bf16": "avx512bf16", "avx512_fp16": "avx512fp16", "avx512_vnni": "avx512vnni",
+    "avx_vnni": "avxvnni", "asimd": "neon", "asimddp": "dotprod", "asimdhp": "fullfp16",
 }  # fmt: skip
 
 
