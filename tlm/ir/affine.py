@@ -210,7 +210,7 @@ def conjunction(conds: Iterable[Expr]) -> Expr:
 
 
 def below(form: Affine, limit: int) -> Expr:
-    """The canonical guard form < limit: "terms < constant", or "constant < terms" if every term is negative."""
+    """The canonical guard form < limit: "terms < constant", or "constant < terms" if all are negative."""
     limit -= form.const
     if form.terms and all(c < 0 for _, c in form.terms):
         return op("lt", const(-limit), Affine(0, form.terms).scale(-1).expr())

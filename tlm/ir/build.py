@@ -109,8 +109,8 @@ class Builder:
     ) -> Tensor | tuple[Tensor, ...]:
         """A reduction of fn(*axes, *over) over the loops `over` (name: extent), accumulated in fn's dtype.
 
-        For a combiner over n-tuples `fn` returns n values, `name` is n names (or one, to which .0, .1, ... are
-        added), and the result is a tuple of Tensors. `dtype` casts every value first.
+        For a combiner over n-tuples `fn` returns n values, `name` is n names (or one, to which .0, .1, ...
+        are added), and the result is a tuple of Tensors. `dtype` casts every value first.
         """
         parts = COMBINERS[combiner].parts if combiner in COMBINERS else 0
         if not parts:
