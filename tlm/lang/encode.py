@@ -31,9 +31,9 @@ _COLUMN = {name: n for n, name in enumerate(PROMPT_COLUMNS)}
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A loop around a stage. `window`: it shares an index with another axis. `strides`: for each operand (out,
-    in0, ...) the elements between neighbours along this axis, 0 where it does not move, None where the index
-    is not affine."""
+    """A loop around a stage. `window`: it shares an index with another axis. `strides`: for each operand
+    (out, in0, ...) the elements between neighbours along this axis, 0 where it does not move, None where
+    the index is not affine."""
 
     extent: int
     reduces: bool

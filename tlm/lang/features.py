@@ -18,7 +18,8 @@ from .vocabulary import TARGET_QUANTITIES
 Picked = Sequence[tuple[Choice, int]]
 
 ROLES = ("reduce", "shared", "first", "rest")
-"""Of an axis: reduced; in every operand; in the result and the first operand; in the result, not the first."""
+"""Of an axis: reduced; in every operand; in the result and the first operand; in the result, not the
+first."""
 
 _RANKS = 2  # innermost axes of a role with columns of their own; the product of the others has one more
 _AXIS = ("log", "zeros", "rest16", "rest64", "unit")
@@ -49,7 +50,7 @@ _ONE = 255.0  # a quantity whose logarithm is 1, see numbers.log
 
 def features(prompt: Prompt, choices: Picked) -> NDArray[np.float32]:
     """The vector of one program, f32 of shape (LENGTH,)."""
-    return matrix(prompt, [choices])[0]
+    return matrix(prompt, [choices]).reshape(-1)
 
 
 def matrix(prompt: Prompt, many: Sequence[Picked], columns: NDArray[np.int64] = ALL) -> NDArray[np.float32]:

@@ -1,0 +1,98 @@
+"""The shipped weights: a safetensors file and its card (JSON), loaded once a process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import RecordError
+from ...lang.vocabulary import OPTION_COLUMNS, PROMPT_COLUMNS
+from ...space.vocabulary import CHOICES
+from ..config import Config
+from ..infer import Network
+
+Weights = Mapping[str, NDArray[np.float32]]
+
+FORMAT = 1
+"""Raised when the meaning of a column changes; weights of another format are refused."""
+
+DEFAULT = Path(__file__).parent / "cpu.safetensors"
+
+# Weights whose rows are named: rows of names that are new since the training are zero, others find their
+# place.
+_ROWS = {"prompt.kernel": "prompt", "fact.kernel": "options", "gate.kernel": "choices", "asked": "choices"}
+_NAMES = {"prompt": PROMPT_COLUMNS, "options": OPTION_COLUMNS, "choices": CHOICES}
+
+
+def available() -> bool:
+    """Whether the package has weights."""
+    return DEFAULT.exists()
+
+
+@cache
+def load(path: Path = DEFAULT) -> Network:
+    """The network stored at `path` (with its card beside it); RecordError where the files are not a model
+    of tlm."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    described = card(path)
+    try:
+        weights = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise RecordError(f"{path} is not a safetensors file: {error}") from None
+    config = Config.from_json(described.get("config"))
+    return Network(config, _aligned(weights, described, path))
+
+
+def card(path: Path = DEFAULT) -> dict[str, Any]:
+    """What is known of the weights at `path`: sizes, columns, and on what they were trained."""
+    beside = path.with_suffix(".json")
+    try:
+        described = json.loads(beside.read_text())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"no card of a model at {beside}: {error}; `tlm train` writes one") from None
+    if not isinstance(described, dict) or described.get("format") != FORMAT:
+        raise RecordError(f"{beside} is not a card of format {FORMAT}; train again with this version of tlm")
+    return described
+
+
+def save(path: Path, weights: Weights, config: Config, about: Mapping[str, Any]) -> None:
+    """Write weights and card; `about` says on what they were trained. Whole files or none."""
+    from safetensors.numpy import save_file
+
+    columns = {name: list(names) for name, names in _NAMES.items()}
+    described = {"format": FORMAT, "config": config.to_json(), "columns": columns, **about}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_suffix(".partial")
+    save_file({name: np.ascontiguousarray(w, np.float32) for name, w in weights.items()}, half)
+    os.replace(half, path)
+    half.write_text(json.dumps(described, indent=1) + "\n")
+    os.replace(half, path.with_suffix(".json"))
+
+
+def _aligned(weights: dict[str, NDArray[np.float32]], described: dict[str, Any], path: Path) -> Weights:
+    columns = described.get("columns")
+    if not isinstance(columns, dict) or set(columns) != set(_NAMES):
+        raise RecordError(f"the card of {path} lacks the names of the columns")
+    for name, kind in _ROWS.items():
+        stored = weights.get(name)
+        if stored is None or stored.ndim != 2 or len(stored) != len(columns[kind]):
+            raise RecordError(
+                f"{path}: {name} must have one row for each of {len(columns[kind])} {kind} columns"
+            )
+        if tuple(columns[kind]) != _NAMES[kind]:
+            place = {column: row for row, column in enumerate(columns[kind])}
+            rows = np.zeros((len(_NAMES[kind]), stored.shape[1]), np.float32)
+            for row, column in enumerate(_NAMES[kind]):
+                if column in place:
+                    rows[row] = stored[place[column]]
+            weights[name] = rows
+    return weights
