@@ -1,0 +1,171 @@
+"""Arrays of the caller: how their memory is laid out, where it lies, and making the kind they came in."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..ir.dtypes import DType, from_numpy, to_numpy
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """An operand without its data. `strides` are in elements; None means C-contiguous."""
+
+    shape: Shape
+    dtype: DType
+    strides: Shape | None = None
+
+    @property
+    def element_strides(self) -> Shape:
+        return row_major(self.shape) if self.strides is None else self.strides
+
+    @property
+    def span(self) -> int:
+        """Bytes from the first element's address to the end of the last one's."""
+        last = sum((n - 1) * s for n, s in zip(self.shape, self.element_strides, strict=True))
+        return (last + 1) * self.dtype.bytes
+
+
+def row_major(shape: Shape) -> Shape:
+    """Strides, in elements, of a C-contiguous array."""
+    out, step = [], 1
+    for extent in reversed(shape):
+        out.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(out))
+
+
+def canonical_strides(shape: Shape, strides: Shape) -> Shape | None:
+    """`strides`, as if packed along axes of one element (theirs mean nothing); None where C-contiguous."""
+    out: list[int] = []
+    step = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        out.append(step if extent == 1 else stride)
+        step = out[-1] * max(extent, 1)
+    found = tuple(reversed(out))
+    return None if found == row_major(shape) else found
+
+
+def read(x: Any) -> tuple[Spec, bool]:
+    """The spec under which a kernel sees `x`, and whether `x` must be copied (to C order) first.
+
+    `x` is a numpy array, or anything with `.shape` and `.dtype`, taken as contiguous.
+    """
+    if not isinstance(x, np.ndarray):
+        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+            raise ArgumentError(f"an operand is an array, or has .shape and .dtype; got {type(x).__name__}")
+        return Spec(tuple(int(n) for n in x.shape), from_numpy(x.dtype)), False
+    shape, dtype = x.shape, from_numpy(x.dtype)
+    if not x.flags.aligned or not x.dtype.isnative or any(s % dtype.bytes for s in x.strides):
+        return Spec(shape, dtype), True
+    strides = canonical_strides(shape, tuple([s // dtype.bytes for s in x.strides]))
+    usable = strides is None or 0 in shape or _usable(shape, strides)
+    return Spec(shape, dtype, strides if usable else None), not usable
+
+
+def _usable(shape: Shape, strides: Shape) -> bool:
+    """Whether kernels read this layout in place: forward, one of the last two axes dense, no overlap.
+
+    Leading axes may have stride 0 (a broadcast view): then they simply do not index the operand.
+    """
+    if min(strides) < 0 or len(shape) == 1:
+        return False
+    (rows, columns), (down, across) = shape[-2:], strides[-2:]
+    return (across == 1 and down >= columns) or (down == 1 and across >= rows)
+
+
+def contiguous(x: Any) -> np.ndarray:
+    """`x` as an aligned C-contiguous array of native byte order, copied only where it is not one."""
+    return np.require(x, dtype=np.asarray(x).dtype.newbyteorder("="), requirements=["C", "A"])
+
+
+def laid_out(x: np.ndarray, spec: Spec) -> np.ndarray:
+    """A copy of `x` in the layout of `spec`."""
+    dtype = numpy_dtype(spec.dtype)
+    room = np.empty(spec.span // dtype.itemsize, dtype)
+    steps = [s * dtype.itemsize for s in spec.element_strides]
+    made = np.lib.stride_tricks.as_strided(room, spec.shape, steps)
+    made[...] = x
+    return made
+
+
+_word = ctypes.c_size_t.from_address
+# The first field of numpy's array object after Python's header is the data pointer (PyArrayObject_fields).
+_HEADER = object.__basicsize__
+
+
+def _address_from_object(x: np.ndarray) -> int:
+    return _word(id(x) + _HEADER).value
+
+
+def _address_from_interface(x: np.ndarray) -> int:
+    return int(x.__array_interface__["data"][0])
+
+
+def _layout_is_known() -> bool:
+    probes: list[np.ndarray] = [
+        np.zeros((3, 4), np.float32),
+        np.zeros(7, np.int8)[2:],
+        np.zeros((2, 5))[:, ::2],
+    ]
+    return all(_address_from_object(x) == _address_from_interface(x) for x in probes)
+
+
+# Ten times faster than the array interface, which alone would take most of the time of a small call.
+address: Callable[[np.ndarray], int] = _address_from_object if _layout_is_known() else _address_from_interface
+
+
+def _from_jax(x: Any) -> np.ndarray:
+    return np.asarray(x)
+
+
+def _to_jax(x: Any) -> Any:
+    return sys.modules["jax"].numpy.asarray(x)
+
+
+def _from_torch(x: Any) -> np.ndarray:
+    return np.asarray(x.detach().numpy())
+
+
+def _to_torch(x: Any) -> Any:
+    return sys.modules["torch"].from_numpy(np.asarray(x))
+
+
+# Library that an operand comes from -> (to numpy without a copy where it can, back to its kind).
+_KINDS: dict[str, tuple[Callable[[Any], np.ndarray], Callable[[Any], Any]]] = {
+    "jax": (_from_jax, _to_jax),
+    "jaxlib": (_from_jax, _to_jax),
+    "torch": (_from_torch, _to_torch),
+}
+
+
+def library(x: Any) -> str:
+    """The top-level package of the type of `x`."""
+    return type(x).__module__.partition(".")[0]
+
+
+def to_arrays(operands: tuple[Any, ...]) -> tuple[tuple[np.ndarray, ...], Callable[[Any], Any] | None]:
+    """The operands as numpy arrays, and what turns a result back into the kind of the first foreign one."""
+    back = None
+    arrays = []
+    for x in operands:
+        kind = _KINDS.get(library(x))
+        if kind is not None:
+            back = back or kind[1]
+        arrays.append(np.asarray(x) if kind is None else kind[0](x))
+    return tuple(arrays), back
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy dtype of an element type."""
+    found: np.dtype[Any] = to_numpy(dtype)
+    return found

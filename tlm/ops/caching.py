@@ -1,0 +1,96 @@
+"""What is kept between processes: sentences that were once decided, so that a known product asks no model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..space.choice import Value
+
+FORMAT = 1
+_LIMIT = 1 << 20
+
+
+class _Switch:
+    on = True
+
+
+def cache(enabled: bool | None = None) -> bool:
+    """Turn caching on disk on or off for this process (`tlm.cache(False)`); returns whether it is on now.
+
+    Covers sentences and object code. While it is off, nothing is read from the cache and nothing is written.
+    Kernels that this process has already compiled stay in use.
+    """
+    if enabled is not None:
+        _Switch.on = bool(enabled)
+    return _Switch.on
+
+
+def directory() -> Path:
+    """The folder of everything that tlm caches for this user."""
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("tlm", appauthor=False))
+
+
+Chances = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A decided sentence: the picked values, and a model's probabilities of the options of each choice."""
+
+    values: tuple[Value, ...]
+    probabilities: Chances = ()
+
+
+def sentence_key(*parts: str) -> str:
+    """The file name of a sentence: a digest of everything that it depends on."""
+    return hashlib.sha256("\0".join((str(FORMAT), *parts)).encode()).hexdigest()[:40]
+
+
+def _file(key: str) -> Path:
+    return directory() / "sentences" / f"{key}.json"
+
+
+def recall(key: str) -> Remembered | None:
+    """The sentence kept under `key`; None where there is none, it is damaged, or caching is off."""
+    if not _Switch.on:
+        return None
+    try:
+        path = _file(key)
+        if path.stat().st_size > _LIMIT:
+            return None
+        data = json.loads(path.read_text())
+        values, chances = data["values"], data["probabilities"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    good = isinstance(values, list) and isinstance(chances, list)
+    if not good or not all(type(v) in (int, str) for v in values) or not all(map(_is_row, chances)):
+        return None
+    return Remembered(tuple(values), tuple([tuple(row) for row in chances]))
+
+
+def _is_row(chances: object) -> bool:
+    return isinstance(chances, list) and all(type(p) is float for p in chances)
+
+
+def remember(key: str, values: Sequence[Value], probabilities: Chances = ()) -> None:
+    """Keep a sentence. A folder that cannot be written is no error: the next process decides again."""
+    if not _Switch.on:
+        return
+    text = json.dumps({"values": list(values), "probabilities": probabilities})
+    path = _file(key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        with os.fdopen(handle, "w") as f:
+            f.write(text)
+        os.replace(name, path)
+    except OSError:
+        return

@@ -1,0 +1,234 @@
+"""Who answers the choices of a space: nothing, a closed form, dice, a search, or the language model."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import random
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError, RecordError, TlmWarning
+from ..ir.canonical import key as workload_key
+from ..ir.nodes import Program
+from ..schedule.steps import Step
+from ..space.choice import Choice, Value
+from ..space.decide import Decided, at_random, replay, run
+from ..space.spaces import space_for
+from ..target import Target
+from .caching import Chances, recall, remember, sentence_key
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A decided schedule. `probabilities`: the model's, of all options of each choice, or empty."""
+
+    steps: tuple[Step, ...]
+    picked: tuple[tuple[Choice, int], ...] = ()
+    probabilities: Chances = ()
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return tuple([choice.options[index].value for choice, index in self.picked])
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """No schedule: the plain loop nest, compiled as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristic:
+    """A closed form over the target's caches, vectors and registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """Every choice by dice; the same `seed` throws the same."""
+
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Evolutionary search with a learned cost model, by measuring on this machine.
+
+    Stops after `trials` measurements or `seconds`, whichever comes first; 200 trials where neither is given.
+    """
+
+    trials: int | None = None
+    seconds: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least("Search.trials", self.trials, 1)
+        _at_least("Search.seconds", self.seconds, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """The language model writes `samples` sentences; with `measure`, so many are timed, the fastest kept.
+
+    The first sentence is the greedy one, the others are drawn with `temperature` by `seed`.
+    """
+
+    samples: int = 1
+    measure: int = 0
+    temperature: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least("Generate.samples", self.samples, 1)
+        _at_least("Generate.measure", self.measure, 0)
+        _at_least("Generate.temperature", self.temperature, 1e-3)
+
+
+Config = Default | Heuristic | Random | Search | Generate
+
+SCHEDULES: dict[str, Config] = {
+    "default": Default(),
+    "heuristic": Heuristic(),
+    "random": Random(),
+    "search": Search(),
+    "generate": Generate(),
+    "generate+measure": Generate(samples=8, measure=8),
+}
+
+
+def _at_least(name: str, value: float | None, least: float) -> None:
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, (int, float)) or value < least
+    ):
+        raise ArgumentError(f"{name} is a number of at least {least}, got {value!r}")
+
+
+def config(schedule: Any) -> Config:
+    """The decider that a `schedule=` argument names; ArgumentError where it names none."""
+    if isinstance(schedule, Config):
+        return schedule
+    if isinstance(schedule, str) and schedule in SCHEDULES:
+        return SCHEDULES[schedule]
+    near = difflib.get_close_matches(schedule, SCHEDULES, 1) if isinstance(schedule, str) else []
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ArgumentError(
+        f"unknown schedule {schedule!r}{hint} Known are {', '.join(map(repr, SCHEDULES))}, tlm.Search(...), "
+        "tlm.Generate(...) or a tlm.Schedule"
+    )
+
+
+def decide(program: Program, target: Target, how: Config) -> Plan:
+    """The schedule of `program` on `target` that the decider `how` makes."""
+    return _DECIDERS[type(how)](program, target, how)
+
+
+def _default(program: Program, target: Target, how: Config) -> Plan:
+    return Plan(())
+
+
+def _heuristic(program: Program, target: Target, how: Config) -> Plan:
+    from ..search.heuristic import heuristic
+
+    return _plan(run(space_for(program, target), heuristic))
+
+
+def _random(program: Program, target: Target, how: Random) -> Plan:
+    return _plan(run(space_for(program, target), at_random(random.Random(how.seed))))
+
+
+def _search(program: Program, target: Target, how: Search) -> Plan:
+    key = sentence_key(workload_key(program), target.key, repr(how))
+    return _recalled(program, target, key) or _kept(key, _searched(program, target, how))
+
+
+def _searched(program: Program, target: Target, how: Search) -> Plan:
+    from ..measure.measure import Measurer
+    from ..search.evolve import search
+
+    trials = 200 if how.trials is None and how.seconds is None else how.trials
+    with Measurer(target) as measurer:
+        result = search(program, target, measurer, trials=trials, seconds=how.seconds, seed=how.seed)
+    if result.best is None:
+        warnings.warn(
+            f"the search found no valid schedule of {program.name} ({result.summary}); using the heuristic's",
+            TlmWarning,
+            stacklevel=2,
+        )
+        return _heuristic(program, target, Heuristic())
+    return _plan(replay(space_for(program, target), result.best))
+
+
+def _generate(program: Program, target: Target, how: Generate) -> Plan:
+    from ..model import weights
+
+    if not weights.available():
+        warnings.warn(
+            f"the model's weights are missing ({weights.DEFAULT}); schedule='heuristic' is used instead",
+            TlmWarning,
+            stacklevel=2,
+        )
+        return _heuristic(program, target, Heuristic())
+    key = sentence_key(workload_key(program), target.key, repr(how), _digest(weights.DEFAULT))
+    return _recalled(program, target, key) or _kept(key, _generated(program, target, how))
+
+
+@cache
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _generated(program: Program, target: Target, how: Generate) -> Plan:
+    from ..model.generate import generate
+
+    made = generate([program], target, samples=how.samples, temperature=how.temperature, seed=how.seed)[0]
+    plans = [Plan(g.decided.steps, g.decided.choices, g.probabilities) for g in made]
+    return plans[0] if how.measure == 0 else _fastest(program, target, plans[: how.measure])
+
+
+def _fastest(program: Program, target: Target, plans: list[Plan]) -> Plan:
+    from ..measure.measure import Measurer
+
+    distinct = list({p.values: p for p in plans}.values())
+    with Measurer(target) as measurer:
+        records = measurer.measure(program, [p.values for p in distinct])
+    times = [min(r.seconds) if r.status == "ok" else float("inf") for r in records]
+    if min(times) == float("inf"):
+        failed = ", ".join(f"{r.status}: {r.message}"[:120] for r in records)
+        warnings.warn(
+            f"no proposal for {program.name} could be measured ({failed}); the first is used",
+            TlmWarning,
+            stacklevel=2,
+        )
+    return distinct[times.index(min(times))]
+
+
+def _plan(decided: Decided) -> Plan:
+    return Plan(decided.steps, decided.choices)
+
+
+def _kept(key: str, plan: Plan) -> Plan:
+    remember(key, plan.values, plan.probabilities)
+    return plan
+
+
+def _recalled(program: Program, target: Target, key: str) -> Plan | None:
+    found = recall(key)
+    if found is None:
+        return None
+    try:
+        plan = _plan(replay(space_for(program, target), found.values))
+    except RecordError:
+        return None
+    return replace(plan, probabilities=found.probabilities)
+
+
+_DECIDERS: dict[type[Config], Callable[[Program, Target, Any], Plan]] = {
+    Default: _default,
+    Heuristic: _heuristic,
+    Random: _random,
+    Search: _search,
+    Generate: _generate,
+}

@@ -1,0 +1,221 @@
+"""A compiled operator: how its schedule came about, what it compiled to, and running it on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..backend import Kernel as Compiled
+from ..backend import compile as compile_program
+from ..errors import ArgumentError, BackendError
+from ..ir.nodes import Op, Program, Store, Update
+from ..ir.walk import walk
+from ..schedule.steps import Step
+from ..schedule.steps import apply as apply_steps
+from ..space.problem import nests
+from ..target import Target
+from .arrays import Shape, Spec, address, contiguous, laid_out, numpy_dtype, read, row_major
+from .caching import cache
+from .deciders import Plan
+from .products import Problem
+
+Picked = tuple[str, tuple[int | str, ...], int | str, float | None]
+"""(name, values of the options, picked value, the model's probability of it or None)"""
+
+
+class Kernel:
+    """What `tlm.ops.<op>.kernel(...)` returns: call it with arrays of the shapes and dtypes it is for."""
+
+    def __init__(self, problem: Problem, plan: Plan, target: Target) -> None:
+        self.problem = problem
+        self.plan = plan
+        self.target = target
+        self.program: Program = apply_steps(problem.program, plan.steps)
+        """The loop nest after scheduling."""
+        self.compiled: Compiled = compile_program(self.program, target, cache=cache())
+        self._runner: Runner | None = None
+
+    def __call__(self, *operands: Any, out: np.ndarray | None = None) -> Any:
+        """The result as a new numpy array, or in `out`."""
+        wanted = self.problem.operands
+        if len(operands) != len(wanted):
+            raise ArgumentError(f"{self.program.name} takes {len(wanted)} operands, got {len(operands)}")
+        arrays = [
+            _fit(np.asarray(x), spec, n) for n, (x, spec) in enumerate(zip(operands, wanted, strict=True))
+        ]
+        return self.runner(arrays, out)
+
+    @property
+    def runner(self) -> Runner:
+        """The call without checks of the operands."""
+        if self._runner is None:
+            self._runner = Runner(self)
+        return self._runner
+
+    @cached_property
+    def history(self) -> tuple[tuple[Step, Program], ...]:
+        """Every step with the program after it."""
+        program, out = self.problem.program, []
+        for step in self.plan.steps:
+            program = apply_steps(program, (step,))
+            out.append((step, program))
+        return tuple(out)
+
+    @property
+    def choices(self) -> tuple[Picked, ...]:
+        """Every decision: (name, options, picked, the model's probability or None)."""
+        out: list[Picked] = []
+        for n, (choice, index) in enumerate(self.plan.picked):
+            chance = self.plan.probabilities[n][index] if self.plan.probabilities else None
+            out.append((choice.name, choice.values, choice.values[index], chance))
+        return tuple(out)
+
+    @property
+    def sentence(self) -> str:
+        """The prompt and the decisions as text, one phrase a line."""
+        from ..lang.encode import prompt
+        from ..lang.text import sentence
+
+        return sentence(prompt(self.problem.program, self.target), self.plan.picked)
+
+    @property
+    def source(self) -> str:
+        """LLVM IR."""
+        return str(self.compiled.source)
+
+    @property
+    def assembly(self) -> str:
+        """The target's assembly."""
+        return str(self.compiled.assembly)
+
+    @cached_property
+    def flops(self) -> int:
+        """Arithmetic operations of one call; a multiply-add counts two."""
+        return sum(_operations(stmt) * _trips(loops) for loops, stmt in nests(self.problem.program.body))
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes of the operands and the result."""
+        return sum(b.size * b.dtype.bytes for b in self.problem.program.parameters)
+
+    def time(self, *operands: Any, **limits: Any) -> float:
+        """Seconds of one call on these operands (random ones where none are given): the median of repeats."""
+        wanted = self.problem.operands
+        arrays = [
+            laid_out(np.asarray(x), spec)
+            for x, spec in zip(operands or random_operands(wanted), wanted, strict=True)
+        ]
+        out = np.empty(self.problem.shape, numpy_dtype(self.problem.dtype))
+        return float(self.compiled.time(*arrays, out, **limits))
+
+
+class Runner:
+    """Pointers in, result out. What a call costs beyond the kernel is here, so it is written to be fast."""
+
+    __slots__ = (
+        "_call", "_copies", "_dtype", "_kernel", "_key", "_mask", "_shape", "_span", "_spans", "_specs",
+        "_threads",
+    )  # fmt: skip
+
+    def __init__(self, kernel: Kernel, copies: Sequence[bool] = ()) -> None:
+        problem, target = kernel.problem, kernel.target
+        if not target.runs_here():
+            raise BackendError(
+                f"a kernel for {target.name} ({target.isa}) cannot run on this machine; only compile it"
+            )
+        self._kernel = kernel
+        self._call: Callable[..., None] = kernel.compiled.call
+        self._threads = target.threads
+        self._copies = tuple(copies) if any(copies) else ()
+        self._shape: Shape = problem.shape
+        self._dtype = numpy_dtype(problem.dtype)
+        item = self._dtype.itemsize
+        self._key = (problem.shape, tuple([s * item for s in row_major(problem.shape)]), self._dtype)
+        self._mask = max(item, *[s.dtype.bytes for s in problem.operands]) - 1
+        self._specs = problem.operands
+        self._spans = tuple([s.span for s in problem.operands])
+        self._span = Spec(problem.shape, problem.dtype).span
+
+    def __call__(self, arrays: Sequence[np.ndarray], out: np.ndarray | None) -> Any:
+        if self._copies:
+            arrays = [contiguous(x) if copy else x for x, copy in zip(arrays, self._copies, strict=True)]
+        pointers = [address(x) for x in arrays]
+        for p in pointers:
+            if p & self._mask:
+                return self([laid_out(x, s) for x, s in zip(arrays, self._specs, strict=True)], out)
+        if out is None:
+            fresh: np.ndarray = np.empty(self._shape, self._dtype)
+            self._call(*pointers, address(fresh), threads=self._threads)
+            return fresh if self._shape else fresh[()]
+        if (
+            out.__class__ is np.ndarray
+            and (out.shape, out.strides, out.dtype) == self._key
+            and out.flags.writeable
+        ):
+            start = address(out)
+            end = start + self._span
+            for p, span in zip(pointers, self._spans, strict=True):
+                if start < p + span and p < end:
+                    break
+            else:
+                if not start & self._mask:
+                    self._call(*pointers, start, threads=self._threads)
+                    return out
+        check_out(out, self._shape, self._dtype)
+        # Strided, misaligned or overlapping an operand: the kernel writes elsewhere first.
+        out[...] = self(arrays, None)
+        return out
+
+
+def check_out(out: Any, shape: Shape, dtype: np.dtype[Any]) -> None:
+    """ArgumentError where `out` cannot hold the result."""
+    if not isinstance(out, np.ndarray):
+        raise ArgumentError(f"out= is a numpy array, got {type(out).__name__}")
+    if out.shape != shape:
+        raise ArgumentError(f"out= has shape {out.shape}, the result has shape {shape}")
+    if out.dtype != dtype:
+        raise ArgumentError(f"out= has dtype {out.dtype}, the result has dtype {dtype}")
+    if not out.flags.writeable:
+        raise ArgumentError("out= is read-only")
+
+
+def random_operands(specs: Sequence[Spec], seed: int = 0) -> list[np.ndarray]:
+    """Normal variates (small integers for integer types) in the layout of each spec."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for n, spec in enumerate(specs):
+        values = rng.standard_normal(spec.shape) if spec.dtype.is_float else rng.integers(0, 2, spec.shape)
+        out.append(_fit(values.astype(numpy_dtype(spec.dtype)), spec, n))
+    return out
+
+
+def _fit(x: np.ndarray, spec: Spec, position: int) -> np.ndarray:
+    """`x` in the layout of `spec`, copied where it has another one."""
+    dtype = numpy_dtype(spec.dtype)
+    if x.shape != spec.shape or x.dtype != dtype:
+        raise ArgumentError(
+            f"operand {position} has shape {x.shape} and dtype {x.dtype}; this kernel was made for shape "
+            f"{spec.shape} and dtype {dtype}"
+        )
+    found, copy = read(x)
+    return x if not copy and found.strides == spec.strides else laid_out(x, spec)
+
+
+def _operations(stmt: Store | Update) -> int:
+    """Arithmetic operations of one run of a statement; index arithmetic and comparisons are free."""
+    values, merges = ((stmt.value,), 0) if isinstance(stmt, Store) else (stmt.values, len(stmt.values))
+    skip = {"lt", "le", "gt", "ge", "eq", "ne", "where", "and", "or", "not"}
+    ops = [
+        n for v in values for n in walk(v) if isinstance(n, Op) and n.op not in skip and n.dtype.name != "i64"
+    ]
+    return merges + len(ops)
+
+
+def _trips(loops: Sequence[Any]) -> int:
+    n = 1
+    for loop in loops:
+        n *= loop.extent
+    return n
