@@ -1,0 +1,79 @@
+"""Arrays to run a kernel on: aligned, filled so that sums are exact, between guards that betray writes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtypes import to_numpy
+from ..ir.nodes import Buffer, Program
+
+_ALIGN = 64
+_GUARD_BYTES = 256
+_GUARD = 0xA5
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """`array` is a view with the shape and strides of a buffer, inside `raw` bytes of a known pattern."""
+
+    array: np.ndarray
+    raw: np.ndarray
+    start: int
+    size: int
+
+    @property
+    def pointer(self) -> int:
+        return int(self.raw.ctypes.data) + self.start
+
+    def intact(self) -> bool:
+        """Whether nothing was written before or behind the array."""
+        end = self.start + self.size
+        before, behind = self.raw[self.start - _GUARD_BYTES : self.start], self.raw[end : end + _GUARD_BYTES]
+        return bool((before == _GUARD).all() and (behind == _GUARD).all())
+
+    def poison(self) -> None:
+        """Fill with NaN or a marker, so that an element that is never written shows."""
+        self.array[...] = (
+            np.nan if self.array.dtype.kind not in "iub" else 1 if self.array.dtype.kind == "b" else 113
+        )
+
+
+def allocate(buffer: Buffer) -> Guarded:
+    """Zeroed memory for a buffer, aligned to 64 bytes."""
+    dtype = to_numpy(buffer.dtype)
+    extent = 1 + sum((n - 1) * s for n, s in zip(buffer.shape, buffer.element_strides, strict=True))
+    size = dtype.itemsize * (extent if buffer.size else 0)
+    raw = np.full(size + 2 * _GUARD_BYTES + _ALIGN, _GUARD, np.uint8)
+    start = _GUARD_BYTES + (-(int(raw.ctypes.data) + _GUARD_BYTES) % _ALIGN)
+    raw[start : start + size] = 0
+    strides = [s * dtype.itemsize for s in buffer.element_strides]
+    array: Any = np.ndarray(buffer.shape, dtype, raw.data, start, strides)
+    return Guarded(array, raw, start, size)
+
+
+def inputs(program: Program, seed: int = 0) -> list[Guarded]:
+    """Random inputs. Floats are multiples of 1/8 up to 2: every dtype holds them, and f32 sums their products
+    exactly in any order up to 2**16 terms; integers are small."""
+    rng = np.random.default_rng([seed, len(program.inputs), *(b.size for b in program.inputs)])
+    made = []
+    for buffer in program.inputs:
+        guarded = allocate(buffer)
+        if buffer.dtype.is_float:
+            guarded.array[...] = (rng.integers(-16, 17, buffer.shape, dtype=np.int8) / np.float32(8)).astype(
+                guarded.array.dtype
+            )
+        elif buffer.dtype.kind == "bool":
+            guarded.array[...] = rng.integers(0, 2, buffer.shape)
+        else:
+            guarded.array[...] = rng.integers(0 if buffer.dtype.kind == "uint" else -4, 5, buffer.shape)
+        made.append(guarded)
+    return made
+
+
+def memory(program: Program) -> int:
+    """Bytes of all parameters."""
+    return sum(math.prod(b.shape) * b.dtype.bytes for b in program.parameters)

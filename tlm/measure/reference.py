@@ -1,0 +1,327 @@
+"""What a program should compute: numpy on whole arrays in float64, by no code that schedules or compiles.
+
+Every loop of a statement becomes a dimension. Sums of products go through einsum (and so through BLAS); other
+reductions are merged pairwise with the combiner's own expressions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..errors import VerifyError
+from ..ir.combiners import COMBINERS
+from ..ir.dtypes import DType, to_numpy
+from ..ir.nodes import Alloc, Block, Cast, Const, Expr, For, If, Load, Op, Program, Stmt, Store, Update, Var
+from ..ir.walk import buffers, free_vars
+from .bounds import RULES, Bounded, rounded, summed, unit
+
+Loops = tuple[For, ...]
+_LARGEST_GRID = 1 << 22
+_LABELS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def reference(program: Program, inputs: Sequence[np.ndarray]) -> list[Bounded]:
+    """The outputs of an unscheduled program, in float64, each with a bound on the error of a right kernel.
+
+    `inputs` are arrays of the program's shapes. Loops must be serial and every guard one-sided.
+    """
+    known: dict[str, Bounded] = {
+        b.name: Bounded(_wide(a, b.dtype)) for b, a in zip(program.inputs, inputs, strict=True)
+    }
+    dtypes = {name: b.dtype for name, b in buffers(program).items()}
+    for buffer in buffers(program).values():
+        if buffer.name not in known:
+            kind = np.float64 if buffer.dtype.is_float else to_numpy(buffer.dtype)
+            known[buffer.name] = Bounded(np.zeros(buffer.shape, kind), np.zeros(buffer.shape))
+    with np.errstate(all="ignore"):
+        _Run(known, dtypes).statement(program.body, (), ())
+    return [known[b.name] for b in program.outputs]
+
+
+class Expected:
+    """An expected output that many kernels are compared with."""
+
+    def __init__(self, want: Bounded) -> None:
+        self.want = want
+        # Two comparisons of float32 arrays are many times cheaper than arithmetic in float64.
+        kind = np.float32 if want.value.dtype.kind == "f" else want.value.dtype
+        with np.errstate(all="ignore"):
+            self._low = (
+                np.nextafter((want.value - want.error).astype(kind), kind(-np.inf))
+                if kind is np.float32
+                else want.value
+            )
+            self._high = (
+                np.nextafter((want.value + want.error).astype(kind), kind(np.inf))
+                if kind is np.float32
+                else want.value
+            )
+
+    def met_by(self, got: np.ndarray) -> bool:
+        """Whether an output lies within the bounds; NaN and infinities must be where they should be."""
+        narrow = got.astype(self._low.dtype, copy=False)
+        return bool((narrow >= self._low).all() and (narrow <= self._high).all()) or agrees(got, self.want)
+
+
+def agrees(got: np.ndarray, want: Bounded) -> bool:
+    """`Expected.met_by` for one comparison."""
+    got = _wide_array(got)
+    with np.errstate(all="ignore"):
+        close = np.abs(got - want.value) <= want.error
+        close |= got == want.value
+        if want.value.dtype.kind == "f":
+            close |= np.isnan(got) & np.isnan(want.value)
+    return bool(close.all())
+
+
+def worst(got: np.ndarray, want: Bounded) -> str:
+    """Where and by how much an output is wrong, in words."""
+    wide = _wide_array(got)
+    with np.errstate(all="ignore"):
+        off = np.where(wide == want.value, 0.0, np.abs(wide.astype(np.float64) - want.value) - want.error)
+    off = np.where(np.isnan(off), np.inf, off)
+    at = np.unravel_index(int(np.argmax(off)), off.shape)
+    many = int((off > 0).sum())
+    where = ", ".join(str(int(i)) for i in at)
+    return f"{many} of {off.size} elements wrong; at [{where}] got {wide[at]!s}, expected {want.value[at]!s}"
+
+
+def _wide_array(a: np.ndarray) -> np.ndarray:
+    return a if a.dtype.kind in "iub" else a.astype(np.float64)
+
+
+def _wide(a: np.ndarray, dtype: DType) -> np.ndarray:
+    return np.asarray(a).astype(np.float64) if dtype.is_float else np.asarray(a)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The buffers as they are filled, by name."""
+
+    known: dict[str, Bounded]
+    dtypes: dict[str, DType]
+
+    def statement(self, stmt: Stmt, loops: Loops, guards: tuple[Expr, ...]) -> None:
+        match stmt:
+            case Block(stmts):
+                for s in stmts:
+                    self.statement(s, loops, guards)
+            case Alloc(_, body):
+                self.statement(body, loops, guards)
+            case For(body=body):
+                self.statement(body, (*loops, stmt), guards)
+            case If(cond, then, None):
+                self.statement(then, loops, (*guards, cond))
+            case Store(buffer, indices, value):
+                self.chunked((buffer,), indices, loops, guards, (value,), None, {})
+            case Update(targets, indices, values, _, axes):
+                if stmt.combiner == "sum" and not guards and self.contract(stmt, loops):
+                    return
+                order = tuple(sorted(loops, key=lambda f: f.var in axes))
+                self.chunked(targets, indices, order, guards, values, stmt, {})
+            case _:
+                raise VerifyError(
+                    f"the reference evaluates unscheduled programs; it met {type(stmt).__name__}"
+                )
+
+    def chunked(
+        self, targets: tuple[str, ...], indices: tuple[Expr, ...], loops: Loops, guards: tuple[Expr, ...],
+        values: tuple[Expr, ...], update: Update | None, fixed: dict[str, Any],
+    ) -> None:  # fmt: skip
+        """Run the outermost loops one iteration at a time until the rest fits in a grid of bounded size."""
+        if math.prod(f.extent for f in loops) > _LARGEST_GRID and loops[0].var not in (
+            update.axes if update else ()
+        ):
+            for i in range(loops[0].extent):
+                self.chunked(
+                    targets, indices, loops[1:], guards, values, update, fixed | {loops[0].var: np.int64(i)}
+                )
+            return
+        grid = fixed | _grid(loops)
+        shape = tuple(f.extent for f in loops)
+        results = [self.evaluate(v, grid) for v in values]
+        mask = reduce(np.logical_and, [self.evaluate(g, grid).value for g in guards], np.True_)
+        if update is not None:
+            results, mask = self.merged(update, results, loops, mask)
+            grid = {k: v if np.ndim(v) == 0 else v[_first(loops, update.axes)] for k, v in grid.items()}
+            shape = tuple(f.extent for f in loops if f.var not in update.axes)
+        places = tuple(np.broadcast_to(self.evaluate(i, grid).value, shape) for i in indices)
+        mask = np.broadcast_to(mask, shape)
+        for name, result in zip(targets, results, strict=True):
+            self.write(name, places, result, mask)
+
+    def write(self, name: str, places: tuple[Any, ...], result: Bounded, mask: Any) -> None:
+        target = self.known[name]
+        at = tuple(p[mask] for p in places)
+        target.value[at] = np.broadcast_to(result.value, mask.shape)[mask]
+        target.error[at] = np.broadcast_to(result.error, mask.shape)[mask]
+
+    def merged(
+        self, update: Update, values: list[Bounded], loops: Loops, mask: Any
+    ) -> tuple[list[Bounded], Any]:  # fmt: skip
+        """Values reduced over the loops of `update.axes`, and the mask of what is written at all."""
+        dtypes = tuple(self.dtypes[t] for t in update.targets)
+        shape = tuple(f.extent for f in loops)
+        identity = COMBINERS[update.combiner].identity(dtypes)
+        parts = []
+        for value, start in zip(values, identity, strict=True):
+            whole = np.broadcast_to(np.where(mask, value.value, start.value), shape)
+            error = np.broadcast_to(np.where(mask, value.error, 0.0), shape)
+            parts.append(Bounded(whole, error))
+        axes = [n for n, f in enumerate(loops) if f.var in update.axes]
+        for axis in reversed(axes):
+            parts = self.reduced(update.combiner, parts, axis, dtypes)
+        kept = np.broadcast_to(mask, shape).any(axis=tuple(axes)) if np.ndim(mask) else mask
+        return parts, kept
+
+    def reduced(
+        self, combiner: str, parts: list[Bounded], axis: int, dtypes: tuple[DType, ...]
+    ) -> list[Bounded]:
+        u = unit(dtypes[0])
+        if combiner == "sum" and u:
+            (x,) = parts
+            extra = summed(x.value.shape[axis]) * u * np.abs(x.value).sum(axis)
+            return [Bounded(x.value.sum(axis), x.error.sum(axis) + extra)]
+        while (size := parts[0].value.shape[axis]) > 1:
+            half = size // 2
+            a, b, rest = (
+                [Bounded(*(np.take(y, span, axis) for y in (p.value, p.error))) for p in parts]
+                for span in (range(half), range(half, 2 * half), range(2 * half, size))
+            )
+            merged = self.merge(combiner, a, b, dtypes)
+            parts = [
+                Bounded(
+                    np.concatenate([m.value, r.value], axis),
+                    np.concatenate([np.broadcast_to(m.error, m.value.shape), r.error], axis),
+                )
+                for m, r in zip(merged, rest, strict=True)
+            ]
+        return [Bounded(np.take(p.value, 0, axis), np.take(p.error, 0, axis)) for p in parts]
+
+    def merge(
+        self, combiner: str, a: list[Bounded], b: list[Bounded], dtypes: tuple[DType, ...]
+    ) -> list[Bounded]:
+        names = [tuple(f"{side}{n}" for n in range(len(a))) for side in "ab"]
+        made = [tuple(Load(n, (), d) for n, d in zip(side, dtypes, strict=True)) for side in names]
+        inner = _Run(dict(zip(names[0] + names[1], a + b, strict=True)), {})
+        return [inner.evaluate(e, {}) for e in COMBINERS[combiner].merge(*made)]
+
+    def contract(self, update: Update, loops: Loops) -> bool:
+        """A sum of products by einsum; False where the statement is not one."""
+        if not all(isinstance(i, Var | Const) for i in update.indices):
+            return False
+        out = tuple(i.name for i in update.indices if isinstance(i, Var))
+        if len(set(out)) != len(out) or {f.var for f in loops} - set(update.axes) != set(out):
+            return False
+        factors = _factors(update.values[0])
+        u = unit(self.dtypes[update.targets[0]])
+        own = [tuple(f for f in loops if f.var in free_vars(x)) for x in factors]
+        if not u or {f.var for fs in own for f in fs} != {f.var for f in loops}:
+            return False
+        label = {f.var: _LABELS[n] for n, f in enumerate(loops)}
+        parts = []
+        for x, fs in zip(factors, own, strict=True):
+            b, shape = self.evaluate(x, _grid(fs)), tuple(f.extent for f in fs)
+            parts.append(Bounded(np.broadcast_to(b.value, shape), np.broadcast_to(b.error, shape)))
+        subscripts = ["".join(label[f.var] for f in fs) for fs in own]
+        target = "".join(label[v] for v in out)
+        value = _einsum(subscripts, target, [p.value for p in parts])
+        sizes = [np.abs(p.value) for p in parts]
+        terms = math.prod(f.extent for f in loops if f.var in update.axes)
+        error = (summed(terms) + len(parts)) * u * _einsum(subscripts, target, sizes)
+        for n, p in enumerate(parts):
+            if p.error.any():
+                error = error + _einsum(subscripts, target, [*sizes[:n], p.error, *sizes[n + 1 :]])
+        place = tuple(
+            slice(None) if isinstance(i, Var) else int(i.value) for i in update.indices if _index(i)
+        )
+        self.known[update.targets[0]].value[place] = value
+        self.known[update.targets[0]].error[place] = error
+        return True
+
+    def evaluate(self, expr: Expr, grid: dict[str, Any]) -> Bounded:
+        match expr:
+            case Const(value, dtype):
+                return Bounded(np.float64(value) if dtype.is_float else to_numpy(dtype).type(value))
+            case Var(name):
+                return Bounded(grid[name])
+            case Load(name, indices, _):
+                return self.load(name, [self.evaluate(i, grid).value for i in indices])
+            case Cast(value, dtype):
+                return _cast(self.evaluate(value, grid), value.dtype, dtype)
+            case Op(name, args, dtype):
+                return RULES[name](*[self.evaluate(a, grid) for a in args], unit(dtype))
+        raise VerifyError(f"not an expression: {expr!r}")
+
+    def load(self, name: str, places: list[Any]) -> Bounded:
+        held = self.known[name]
+        if not places:
+            return held
+        # Both sides of a "where" are read here, and the one that is not picked may lie outside.
+        at = tuple(np.clip(p, 0, max(n - 1, 0)) for p, n in zip(places, held.value.shape, strict=True))
+        return Bounded(held.value[at], held.error[at] if np.ndim(held.error) else held.error)
+
+
+def _index(i: Expr) -> Any:
+    return isinstance(i, Var | Const)
+
+
+def _grid(loops: Loops) -> dict[str, Any]:
+    """Each loop variable as an array along a dimension of its own."""
+    n = len(loops)
+    return {
+        f.var: np.arange(f.extent).reshape([-1 if m == d else 1 for m in range(n)])
+        for d, f in enumerate(loops)
+    }
+
+
+def _first(loops: Loops, axes: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(0 if f.var in axes else slice(None) for f in loops)
+
+
+def _factors(value: Expr) -> list[Expr]:
+    match value:
+        case Op("mul", (a, b), _):
+            return [*_factors(a), *_factors(b)]
+    return [value]
+
+
+def _cast(x: Bounded, source: DType, dtype: DType) -> Bounded:
+    if dtype.is_float:
+        wide = np.asarray(x.value).astype(np.float64)
+        exact = source.is_float and dtype.bytes >= source.bytes
+        return Bounded(wide, x.error) if exact else rounded(Bounded(wide, x.error), dtype)
+    if source.is_float:
+        info = np.iinfo(to_numpy(dtype)) if dtype.is_integer else None
+        if info is None:
+            return Bounded(np.asarray(x.value) != 0)
+        # 2**63 - 1 is no float64: clipping to the float below it keeps the conversion defined.
+        top = np.nextafter(float(info.max), 0.0) if info.bits == 64 else float(info.max)
+        cut = np.clip(np.nan_to_num(np.trunc(x.value), nan=0.0), float(info.min), top)
+        return Bounded(cut.astype(to_numpy(dtype)))
+    return Bounded(np.asarray(x.value).astype(to_numpy(dtype)))
+
+
+def _einsum(subscripts: list[str], out: str, operands: list[np.ndarray]) -> np.ndarray:
+    """einsum through BLAS: batch labels, which tensordot cannot take, are looped over."""
+    shared = [c for c in out if all(c in s for s in subscripts)] if len(subscripts) > 1 else []
+    sizes = {c: n for s, o in zip(subscripts, operands, strict=True) for c, n in zip(s, o.shape, strict=True)}
+    batch = [sizes[c] for c in shared]
+    inner = [s.translate({ord(c): None for c in shared}) for s in subscripts]
+    rest = out.translate({ord(c): None for c in shared})
+    if not shared or math.prod(batch) > 4096 or not rest:
+        return np.asarray(np.einsum(",".join(subscripts) + "->" + out, *operands, optimize=True))
+    front = [
+        np.moveaxis(o, [s.index(c) for c in shared], range(len(shared)))
+        for s, o in zip(subscripts, operands, strict=True)
+    ]
+    result = np.empty((*batch, *(sizes[c] for c in rest)))
+    for at in np.ndindex(*batch):
+        result[at] = np.einsum(",".join(inner) + "->" + rest, *[f[at] for f in front], optimize=True)
+    return np.moveaxis(result, range(len(shared)), [out.index(c) for c in shared])

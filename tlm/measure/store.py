@@ -1,0 +1,248 @@
+"""The store of measurements: one SQLite file in write-ahead mode, shared by several processes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import RecordError
+from ..target import Target
+from . import jsonl
+from .record import VERSION, Record, from_json
+
+SCHEMA = 1
+_WAIT_SECONDS = 30.0
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS workloads (key TEXT PRIMARY KEY, name TEXT NOT NULL, program TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS targets (key TEXT PRIMARY KEY, target TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS records (
+    id INTEGER PRIMARY KEY,
+    version INTEGER NOT NULL,
+    workload TEXT NOT NULL REFERENCES workloads (key),
+    target TEXT NOT NULL REFERENCES targets (key),
+    kind TEXT NOT NULL,
+    status TEXT NOT NULL,
+    cache TEXT NOT NULL,
+    choices TEXT NOT NULL,
+    seconds TEXT NOT NULL,
+    message TEXT NOT NULL,
+    versions TEXT NOT NULL,
+    steps TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS records_by_workload ON records (workload, target);
+"""
+
+_SELECT = """
+SELECT r.version, r.workload, w.program, t.target, r.choices, r.status, r.seconds, r.message, r.versions,
+       r.kind, r.cache, r.steps
+FROM records r JOIN workloads w ON w.key = r.workload JOIN targets t ON t.key = r.target
+"""
+_COLUMNS = (
+    "version", "workload", "program", "target", "choices", "status", "seconds", "message", "versions", "kind",
+    "cache", "steps",
+)  # fmt: skip
+_AS_JSON = frozenset({"program", "target", "choices", "seconds", "versions", "steps"})
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many records a store holds of one workload, and of everything else."""
+
+    statuses: Counter[str]
+    others: int
+    other_names: tuple[str, ...]
+
+
+class Store:
+    """Records on disk. Every `add` is one transaction: a killed process loses only the batch it measured.
+
+    `path` None is `default_path()`; missing folders are made. RecordError where the file cannot be used.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = Path(path) if path is not None else default_path()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(
+                self.path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._prepare()
+        except (sqlite3.Error, OSError) as e:
+            raise RecordError(f"the store {self.path} cannot be used: {e}") from e
+
+    def _prepare(self) -> None:
+        # Write-ahead logging lets readers go on while one process writes; not every file system can do it.
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        found = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if found > SCHEMA:
+            raise RecordError(
+                f"the store {self.path} has schema {found}, newer than {SCHEMA}: it needs a newer tlm"
+            )
+        if found < SCHEMA:
+            with self._transaction():
+                for statement in _TABLES.split(";"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Store records, all or none."""
+        rows = list(records)
+        if not rows:
+            return
+        try:
+            with self._transaction():
+                for record in rows:
+                    self._insert(record)
+        except sqlite3.Error as e:
+            raise RecordError(f"{len(rows)} records could not be written to {self.path}: {e}") from e
+
+    def _insert(self, record: Record) -> None:
+        target = Target.from_json(record.target).key
+        self._db.execute(
+            "INSERT OR IGNORE INTO workloads VALUES (?, ?, ?)",
+            (record.workload, record.name, _dump(record.program)),
+        )
+        self._db.execute("INSERT OR IGNORE INTO targets VALUES (?, ?)", (target, _dump(record.target)))
+        self._db.execute(
+            "INSERT INTO records (version, workload, target, kind, status, cache, choices, seconds, message,"
+            " versions, steps) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                VERSION,
+                record.workload,
+                target,
+                record.kind,
+                record.status,
+                record.cache,
+                _dump(record.choices),
+                _dump(record.seconds),
+                record.message,
+                _dump(dict(record.versions)),
+                _dump(record.steps),
+            ),
+        )
+
+    def load(self, workload: str | None = None, target: str | None = None) -> jsonl.Loaded:
+        """Records in the order in which they were added, of one workload key or target key where given.
+
+        Rows that this version cannot read are skipped and counted.
+        """
+        wheres = {"r.workload = ?": workload, "r.target = ?": target}
+        used = {k: v for k, v in wheres.items() if v is not None}
+        query = _SELECT + (" WHERE " + " AND ".join(used) if used else "") + " ORDER BY r.id"
+        records: list[Record] = []
+        skipped: Counter[str] = Counter()
+        try:
+            for row in self._db.execute(query, tuple(used.values())):
+                try:
+                    records.append(_record(row))
+                except RecordError as e:
+                    skipped[str(e)] += 1
+        except sqlite3.Error as e:
+            raise RecordError(f"the store {self.path} cannot be read: {e}") from e
+        return jsonl.Loaded(records, skipped)
+
+    def records(self, workload: str | None = None, target: str | None = None) -> list[Record]:
+        """`load`, with one warning where rows were skipped."""
+        loaded = self.load(workload, target)
+        loaded.warn(str(self.path))
+        return loaded.records
+
+    def best(self, workload: str, target: str) -> Record | None:
+        """The fastest known record of a workload on a target, or None."""
+        return fastest(self.records(workload, target))
+
+    def counts(self, workload: str, target: str) -> Counts:
+        """What the store holds of this workload on this target, and how much of anything else."""
+        mine = self._db.execute(
+            "SELECT status, count(*) FROM records WHERE workload = ? AND target = ? GROUP BY status",
+            (workload, target),
+        )
+        statuses = Counter(dict(mine.fetchall()))
+        total = self._db.execute("SELECT count(*) FROM records").fetchone()[0]
+        names = self._db.execute(
+            "SELECT DISTINCT w.name || ' on ' || r.target FROM records r"
+            " JOIN workloads w ON w.key = r.workload WHERE NOT (r.workload = ? AND r.target = ?) LIMIT 4",
+            (workload, target),
+        )
+        return Counts(statuses, total - statuses.total(), tuple(n for (n,) in names))
+
+    def workloads(self) -> list[tuple[str, str, int]]:
+        """(key, name, number of records) of every workload, by key."""
+        rows = self._db.execute(
+            "SELECT w.key, w.name, count(*) FROM records r JOIN workloads w ON w.key = r.workload"
+            " GROUP BY w.key ORDER BY w.key"
+        )
+        return [(str(k), str(n), int(c)) for k, n, c in rows]
+
+    def export_jsonl(self, path: str | Path) -> int:
+        """Append every record to a file of JSON lines; returns how many."""
+        records = self.records()
+        jsonl.append(path, records)
+        return len(records)
+
+    def import_jsonl(self, path: str | Path) -> int:
+        """Add the good records of a file of JSON lines; returns how many. One warning counts the others."""
+        loaded = jsonl.read(path)
+        self.add(loaded.records)
+        return len(loaded.records)
+
+    def close(self) -> None:
+        """Close the file; the store cannot be used after it."""
+        self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def default_path() -> Path:
+    """Where measurements are kept: the user's data folder."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("tlm")) / "records.sqlite"
+
+
+def fastest(records: Sequence[Record]) -> Record | None:
+    """The fastest of some records, or None where all failed.
+
+    The best of many first timings is lucky by a few percent, so records that were timed again in quiet
+    ("final") come before all others; the latest of them counts for each candidate.
+    """
+    good = [r for r in records if r.status == "ok" and r.cache == "warm"]
+    finals = {r.choices: r for r in good if r.kind == "final"}
+    return min(finals.values() or good, key=lambda r: r.score, default=None)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    try:
+        data = {
+            name: json.loads(cell) if name in _AS_JSON else cell
+            for name, cell in zip(_COLUMNS, row, strict=True)
+        }
+    except (ValueError, TypeError, RecursionError) as e:
+        raise RecordError("a row is not JSON") from e
+    return from_json(data)
