@@ -94,3 +94,30 @@ def remember(key: str, values: Sequence[Value], probabilities: Chances = ()) -> 
         os.replace(name, path)
     except OSError:
         return
+
+
+def usage() -> dict[str, str | int]:
+    """Where the cache is, and how many files and bytes of it are sentences and everything else."""
+    root = directory()
+    files = [p for p in root.rglob("*") if p.is_file()]
+    found: dict[str, str | int] = {"folder": str(root), "files": len(files), "bytes": sum(map(_size, files))}
+    for part in sorted({p.relative_to(root).parts[0] for p in files if p.parent != root}):
+        mine = [p for p in files if p.relative_to(root).parts[0] == part]
+        found[part] = f"{len(mine)} files, {sum(map(_size, mine))} bytes"
+    return found
+
+
+def clear() -> int:
+    """Remove everything that is cached; returns the number of files."""
+    removed = 0
+    for path in [p for p in directory().rglob("*") if p.is_file()]:
+        path.unlink(missing_ok=True)
+        removed += 1
+    return removed
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,5 @@
+"""`python -m tlm` is the `tlm` command."""
+
+from .cli import main
+
+main()

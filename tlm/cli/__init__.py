@@ -1,0 +1,24 @@
+"""The command line: `tlm run matmul 512 512 512`, `tlm --help`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Entry point of the `tlm` command. Exit codes: 0 done, 1 a wrong or failed result, 2 a wrong call."""
+    # These make numpy's BLAS slow or foreign to the machine it runs on, and with it every comparison.
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+        os.environ.pop(name, None)
+    from ..errors import TlmError
+    from .app import app
+
+    try:
+        app()
+    except TlmError as error:
+        print(f"tlm: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("tlm: stopped", file=sys.stderr)
+        raise SystemExit(130) from None

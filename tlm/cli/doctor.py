@@ -1,0 +1,77 @@
+"""`tlm doctor`: the machine, the libraries, the model, and one small product."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..ops.caching import directory
+
+_LIBRARIES = (
+    "numpy",
+    "llvmlite",
+    "jax",
+    "flax",
+    "optax",
+    "safetensors",
+    "ml_dtypes",
+    "orbax-checkpoint",
+    "cupy",
+)
+
+
+def examine() -> dict[str, Any]:
+    """Facts by name; `problems` lists what is wrong, and is empty on a healthy machine."""
+    from ..target import host
+
+    machine, problems = host(), []
+    found: dict[str, Any] = {
+        "tlm": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "target": machine.isa,
+        "threads": machine.threads,
+        "caches": f"L1 {machine.l1 >> 10} KiB, L2 {machine.l2 >> 10} KiB, L3 {machine.l3 >> 10} KiB",
+        "features": " ".join(machine.features),
+        **{name: _version(name) for name in _LIBRARIES},
+        "cache": str(directory()),
+    }
+    for name, check in (("model", _model), ("compiler", _product)):
+        try:
+            found[name] = check()
+        except Exception as error:
+            problems.append(f"{name}: {type(error).__name__}: {error}")
+    return found | {"problems": problems}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _model() -> str:
+    from ..model import weights
+
+    if not weights.available():
+        raise FileNotFoundError(
+            f"no weights at {weights.DEFAULT}; schedule='generate' falls back to 'heuristic'"
+        )
+    network, card = weights.load(), weights.card()
+    trained = card.get("trained", card.get("date", "unknown date"))
+    return f"{network.config.layers} layers, {network.config.width} wide, {trained}"
+
+
+def _product() -> str:
+    from ..ops import matmul
+
+    a = np.arange(35, dtype=np.float32).reshape(5, 7)
+    b = np.arange(63, dtype=np.float32).reshape(7, 9)
+    if not np.array_equal(matmul(a, b, schedule="heuristic"), a @ b):
+        raise ArithmeticError("a 5x7x9 product came out wrong")
+    return "a 5x7x9 product is right"
