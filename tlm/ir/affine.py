@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import gcd
 
 from .dtypes import boolean, i64
 from .nodes import Cast, Const, Expr, Op, Var, const, op
@@ -245,6 +246,9 @@ def implied(cond: Expr, extents: Mapping[str, int], facts: Iterable[Expr] = ()) 
 
 _Limits = list[tuple[Affine, int]]
 
+# Facts that one conclusion may combine; more would take exponential time.
+_MOST_FACTS = 3
+
 
 def _decide(cond: Expr, extents: Mapping[str, int], known: list[Expr], limits: _Limits) -> bool | None:
     if cond in known:
@@ -287,13 +291,20 @@ def _always_below(expr: Expr, limit: int, extents: Mapping[str, int], limits: _L
     return form is not None and _bounded(form, limit, extents, limits)
 
 
-def _bounded(form: Affine, limit: int, extents: Mapping[str, int], limits: _Limits) -> bool:
-    """Whether form < limit follows: where a < n, form <= form - c * (a - n + 1) for every c > 0."""
+def _bounded(
+    form: Affine, limit: int, extents: Mapping[str, int], limits: _Limits, facts: int = _MOST_FACTS
+) -> bool:
+    """Whether form < limit follows: a < n gives s * form <= s * form - c * (a - n + 1), for every s, c > 0."""
     reach = form.interval(extents)
     if reach is not None and reach[1] < limit:
         return True
+    if facts == 0:
+        return False
     for at, (a, n) in enumerate(limits):
-        for c in {f // g for name, g in a.terms if (f := form.coefficient(name)) * g > 0 and f % g == 0}:
-            if _bounded(form - a.scale(c).shift(c * (1 - n)), limit, extents, limits[:at] + limits[at + 1 :]):
+        # Only the multiples that make a variable of both disappear are worth a try.
+        pairs = [(form.coefficient(name), g) for name, g in a.terms]
+        for s, c in {(abs(g) // gcd(f, g), abs(f) // gcd(f, g)) for f, g in pairs if f * g > 0}:
+            rest = form.scale(s) - a.scale(c).shift(c * (1 - n))
+            if _bounded(rest, limit * s, extents, limits[:at] + limits[at + 1 :], facts - 1):
                 return True
     return False

@@ -1,7 +1,7 @@
 """What every operation and cast computes, on numpy scalars: the tables behind the interpreter.
 
-Values are numpy scalars of their dtype (ml_dtypes for bf16), so that each operation rounds or wraps on its own.
-Functions without an exact rule (exp, sin, ...) are evaluated in f64 and rounded once.
+Values are numpy scalars of their dtype (ml_dtypes for bf16), so that each operation rounds or wraps on its
+own. Functions without an exact rule (exp, sin, ...) are evaluated in f64 and rounded once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Function = Callable[..., Any]
 
 # Operations that Python's operators already do right on numpy scalars.
 INFIX = {
-    "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})", "abs": "abs({})",
-    "lt": "({} < {})", "le": "({} <= {})", "gt": "({} > {})", "ge": "({} >= {})", "eq": "({} == {})",
+    "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})",
+    "abs": "abs({})", "lt": "({} < {})", "le": "({} <= {})", "gt": "({} > {})", "ge": "({} >= {})", "eq": "({} == {})",
     "ne": "({} != {})", "and": "({} & {})", "or": "({} | {})", "xor": "({} ^ {})", "not": "(~{})",
     "shl": "({} << {})", "shr": "({} >> {})",
 }  # fmt: skip
@@ -34,7 +34,7 @@ def scalar(dtype: DType) -> Any:
 
 def rounder(dtype: DType) -> Function:
     """The conversion of an f64 scalar to a float dtype, with one rounding."""
-    return _to_bf16 if dtype == bf16 else scalar(dtype)  # type: ignore[no-any-return]
+    return _to_bf16 if dtype == bf16 else scalar(dtype)
 
 
 def _to_bf16(x: Any) -> Any:
@@ -84,7 +84,7 @@ def _quot(x: int, y: int) -> int:
 
 def _int_pow(x: int, y: int, bits: int) -> int:
     if y >= 0:
-        return pow(x, y, 2**bits)
+        return int(pow(x, y, 2**bits))
     return 1 if x == 1 else (-1) ** (-y % 2) if x == -1 else 0
 
 
@@ -108,8 +108,8 @@ def _logistic(x: Any) -> Any:
 
 
 _UNARY: dict[str, Function] = {
-    **{n: getattr(np, n) for n in ("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "sin", "cos", "tan")},
-    **{n: getattr(np, n) for n in ("sinh", "cosh", "tanh", "floor", "ceil", "trunc", "cbrt")},
+    **{n: getattr(np, n) for n in ("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt")},
+    **{n: getattr(np, n) for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "floor", "ceil", "trunc", "cbrt")},
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "round": np.rint,
     "erf": math.erf, "erfc": math.erfc, "logistic": _logistic, "rsqrt": lambda x: 1 / np.sqrt(x),
 }  # fmt: skip
@@ -152,12 +152,12 @@ def function(name: str, dtype: DType) -> Function:
 
 @cache
 def cast(source: DType, target: DType) -> Function:
-    """The conversion of scalars: rounds to nearest even, wraps between integers, saturates from float to integer."""
+    """The conversion of scalars: nearest even to floats, wraps between integers, saturates from float to integer."""
     kind = scalar(target)
     if target == boolean:
         return lambda x: np.bool_(x != 0)
     if target.is_float and source.is_float:
-        return rounder(target) if source == f64 else kind  # type: ignore[no-any-return]
+        return rounder(target) if source == f64 else kind
     if target.is_float:
         return lambda x: x.astype(kind)
     if not source.is_float:

@@ -2,9 +2,9 @@
 
 - Loops run in order, each operation rounds to its dtype, and an Update combines one value at a time.
 - Memory starts poisoned (NaN, or a marker integer); an access outside a buffer raises BoundsError.
-- Two iterations of a parallel, vectorize, blockIdx, threadIdx or vthread loop that touch one element, one of them
-  writing, raise RaceError, also where the numbers would agree. An Update over its own vectorize loop is a horizontal
-  reduction of the lanes and no race.
+- Two iterations of a parallel, vectorize, blockIdx, threadIdx or vthread loop that touch one element, one of
+  them writing, raise RaceError, also where the numbers would agree. An Update over its own vectorize loop is a
+  horizontal reduction of the lanes and no race.
 
 A program is first translated to Python source by `emit.py`.
 """
@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 
 def interpret(program: Program, arrays: Sequence[Array]) -> list[Array]:
-    """Run `program` on one array an input (logical shape, any strides); returns a new C-contiguous array an output.
+    """Run `program` on an array for each input (logical shape, any strides); new C-contiguous outputs.
 
     ArgumentError where the arrays do not fit; BoundsError and RaceError where the program is wrong.
     """

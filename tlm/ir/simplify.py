@@ -1,0 +1,354 @@
+"""Simplification of index arithmetic, conditions and whole programs. Values keep every bit.
+
+Index expressions (i64, of loop variables only) become sums of multiples; divisions, remainders, min, max,
+comparisons and guards are decided where the extents of the loops decide them. Nothing is assumed of floats: x * 0
+and x - x stay. Index arithmetic is taken to fit in 64 bits; expressions that read a buffer may wrap, and stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import gcd
+
+from .affine import Affine, affine, below, conjunction, conjuncts, implied, interval
+from .dtypes import boolean, i64
+from .nodes import (
+    Alloc,
+    Block,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Load,
+    Op,
+    Prefetch,
+    Program,
+    Stmt,
+    Store,
+    Update,
+    Var,
+    block,
+    const,
+    op,
+)
+from .printer import text
+from .walk import walk
+
+_COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
+_OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+_TRUE, _FALSE = const(True, boolean), const(False, boolean)
+_NOTHING = Block(())
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What is known where an expression stands."""
+
+    extents: Mapping[str, int]
+    facts: tuple[Expr, ...] = ()
+
+    def implied(self, cond: Expr) -> bool | None:
+        return implied(cond, self.extents, self.facts)
+
+
+@dataclass(slots=True)
+class _Sum:
+    """const + sum of factor * atom, where an atom is a Var or an expression that is no sum itself."""
+
+    const: int
+    atoms: dict[Expr, int]
+
+    def plus(self, other: _Sum, factor: int = 1) -> _Sum:
+        atoms = dict(self.atoms)
+        for atom, c in other.atoms.items():
+            atoms[atom] = atoms.get(atom, 0) + c * factor
+        return _Sum(self.const + other.const * factor, {a: c for a, c in atoms.items() if c})
+
+
+def simplify(expr: Expr, extents: Mapping[str, int], facts: Iterable[Expr] = ()) -> Expr:
+    """An equal, canonical expression, where 0 <= var < extents[var] and the conditions `facts` hold."""
+    return _simplify(expr, _Context(extents, _usable(facts)))
+
+
+def simplify_program(program: Program) -> Program:
+    """The program with its expressions simplified, decided Ifs resolved, and loops that never run dropped."""
+    return replace(program, body=_stmt(program.body, _Context({})))
+
+
+def _usable(facts: Iterable[Expr]) -> tuple[Expr, ...]:
+    """The conjuncts without reads: a buffer may change between the test and the use."""
+    return tuple([c for f in facts for c in conjuncts(f) if _pure(c)])
+
+
+def _pure(expr: Expr) -> bool:
+    return not any(isinstance(n, Load) for n in walk(expr))
+
+
+def _simplify(expr: Expr, c: _Context) -> Expr:
+    match expr:
+        case Const() | Var():
+            return expr
+        case Load(buffer, indices, dtype):
+            return Load(buffer, tuple([_simplify(i, c) for i in indices]), dtype)
+        case Cast(value, dtype):
+            inner = _simplify(value, c)
+            return inner if inner.dtype == dtype else Cast(inner, dtype)
+        case Op("where", (cond, a, b), dtype):
+            return _where(cond, a, b, c)
+        case Op("and" | "or" | "not", _, dtype) if dtype == boolean:
+            return _logic(expr, c)
+        case Op(name, (a, _), _) if name in _COMPARE and a.dtype == i64 and _pure(expr):
+            return _compare(expr, c)
+        case Op(_, _, dtype) if dtype == i64 and _pure(expr):
+            form = affine(expr)
+            return form.expr() if form is not None else _expr(_sum(expr, c))
+        case Op(name, args, dtype):
+            return Op(name, tuple([_simplify(a, c) for a in args]), dtype)
+    raise TypeError(f"not an expression: {expr!r}")
+
+
+# Index arithmetic
+
+
+def _sum(expr: Expr, c: _Context) -> _Sum:
+    """The sum that a pure i64 expression is."""
+    match expr:
+        case Const(value, _):
+            return _Sum(int(value), {})
+        case Op("add", (a, b), _):
+            return _recombine(_sum(a, c).plus(_sum(b, c)), c)
+        case Op("sub", (a, b), _):
+            return _recombine(_sum(a, c).plus(_sum(b, c), -1), c)
+        case Op("neg", (a,), _):
+            return _Sum(0, {}).plus(_sum(a, c), -1)
+        case Op("mul", (a, b), _):
+            left, right = _sum(a, c), _sum(b, c)
+            if left.atoms and right.atoms:
+                return _Sum(0, {op("mul", *sorted((_expr(left), _expr(right)), key=text)): 1})
+            return _Sum(0, {}).plus(right, left.const) if right.atoms else _Sum(0, {}).plus(left, right.const)
+        case Op("floordiv" | "mod" | "quot" | "rem" as name, (a, b), _):
+            return _division(name, _sum(a, c), _sum(b, c), c)
+        case Op("minimum" | "maximum" as name, (a, b), _):
+            return _extreme(name, _simplify(a, c), _simplify(b, c), c)
+        case Op("where", (cond, a, b), _):
+            return _atom(_where(cond, a, b, c), c)
+        case Op(name, args, dtype):
+            return _Sum(0, {Op(name, tuple([_simplify(a, c) for a in args]), dtype): 1})
+        case Cast():
+            return _atom(_simplify(expr, c), c)
+    return _Sum(0, {expr: 1})
+
+
+def _atom(expr: Expr, c: _Context) -> _Sum:
+    """`expr` is simplified: only a remaining `where` or cast stays whole."""
+    keep = isinstance(expr, Cast) or (isinstance(expr, Op) and expr.op == "where")
+    return _Sum(0, {expr: 1}) if keep else _sum(expr, c)
+
+
+def _expr(total: _Sum) -> Expr:
+    """The canonical expression of a sum: positive terms by text, the constant, then what is subtracted."""
+    order = sorted(total.atoms, key=text)
+    # Names that sort as the atoms do, so that one routine writes every sum.
+    form = Affine(total.const, tuple([(f"{n:06d}", total.atoms[a]) for n, a in enumerate(order)]))
+    return _rename(form.expr(), {f"{n:06d}": a for n, a in enumerate(order)})
+
+
+def _rename(expr: Expr, atoms: Mapping[str, Expr]) -> Expr:
+    match expr:
+        case Var(name):
+            return atoms[name]
+        case Op(name, args, dtype):
+            return Op(name, tuple([_rename(a, atoms) for a in args]), dtype)
+    return expr
+
+
+def _recombine(total: _Sum, c: _Context) -> _Sum:
+    """x // n * n + x % n is x."""
+    for atom, factor in total.atoms.items():
+        match atom:
+            case Op("mod", (x, Const(n, _)), _) if (
+                total.atoms.get(op("floordiv", x, const(n)), 0) == factor * n
+            ):
+                rest = {a: f for a, f in total.atoms.items() if a not in (atom, op("floordiv", x, const(n)))}
+                return _recombine(_Sum(total.const, rest).plus(_sum(x, c), factor), c)
+    return total
+
+
+def _division(name: str, a: _Sum, b: _Sum, c: _Context) -> _Sum:
+    """Floor division and remainder by a positive constant n: multiples of n leave the fraction."""
+    n = b.const
+    reach = interval(_expr(a), c.extents)
+    if name in ("quot", "rem"):
+        if reach is None or reach[0] < 0 or b.atoms or n <= 0:
+            return _Sum(0, {op(name, _expr(a), _expr(b)): 1})
+        name = "floordiv" if name == "quot" else "mod"
+    if b.atoms or n <= 0:
+        return _Sum(0, {op(name, _expr(a), _expr(b)): 1})
+    whole = _Sum(a.const // n, {x: f // n for x, f in a.atoms.items() if f % n == 0})
+    rest = _Sum(a.const % n, {x: f for x, f in a.atoms.items() if f % n})
+    reach = interval(_expr(rest), c.extents)
+    if reach is not None and reach[0] // n == reach[1] // n:
+        block_number = reach[0] // n
+        return (
+            whole.plus(_Sum(block_number, {}))
+            if name == "floordiv"
+            else rest.plus(_Sum(-block_number * n, {}))
+        )
+    return whole.plus(_fraction(rest, n)) if name == "floordiv" else _remainder(rest, n)
+
+
+def _fraction(rest: _Sum, n: int) -> _Sum:
+    # floor((g * x + r) / (g * m)) = floor((x + floor(r / g)) / m), floor(floor(x / p) / q) = floor(x / (p * q)).
+    g = gcd(n, *rest.atoms.values())
+    if g == n:
+        return _Sum(rest.const // g, {x: f // g for x, f in rest.atoms.items()})
+    reduced = _Sum(rest.const // g, {x: f // g for x, f in rest.atoms.items()})
+    match _expr(reduced):
+        case Op("floordiv", (x, Const(p, _)), _) if p > 0:
+            return _Sum(0, {op("floordiv", x, const(p * (n // g))): 1})
+        case x:
+            return _Sum(0, {op("floordiv", x, const(n // g)): 1})
+
+
+def _remainder(rest: _Sum, n: int) -> _Sum:
+    # (g * x + r) mod (g * m) = g * (x mod m) + r, for 0 <= r < g.
+    g = gcd(n, *rest.atoms.values())
+    reduced = _Sum(rest.const // g, {x: f // g for x, f in rest.atoms.items()})
+    return _Sum(rest.const % g, {op("mod", _expr(reduced), const(n // g)): g})
+
+
+def _extreme(name: str, a: Expr, b: Expr, c: _Context) -> _Sum:
+    first = c.implied(op("le" if name == "minimum" else "ge", a, b))
+    if first is None and c.implied(op("ge" if name == "minimum" else "le", a, b)):
+        first = False
+    if first is None:
+        return _Sum(0, {op(name, a, b): 1})
+    picked = a if first else b
+    return _Sum(0, {picked: 1}) if isinstance(picked, Op) and picked.op == name else _atom(picked, c)
+
+
+def _where(cond: Expr, a: Expr, b: Expr, c: _Context) -> Expr:
+    test = _simplify(cond, c)
+    if isinstance(test, Const):
+        return _simplify(a if test.value else b, c)
+    under = _Context(c.extents, c.facts + _usable((test,)))
+    return op("where", test, _simplify(a, under), _simplify(b, c))
+
+
+# Conditions
+
+
+def _compare(expr: Op, c: _Context) -> Expr:
+    """A comparison of index expressions: decided, or "terms < constant" without a common factor."""
+    a, b = expr.args
+    known = c.implied(expr)
+    if known is not None:
+        return const(known, boolean)
+    name = expr.op
+    difference = _sum(b, c).plus(_sum(a, c), -1) if name in ("gt", "ge") else _sum(a, c).plus(_sum(b, c), -1)
+    if not difference.atoms:
+        left = {"eq": difference.const == 0, "ne": difference.const != 0}
+        return const(left.get(name, difference.const < (1 if name in ("le", "ge") else 0)), boolean)
+    g = gcd(*difference.atoms.values())
+    atoms = {x: f // g for x, f in difference.atoms.items()}
+    if name in ("eq", "ne"):
+        if difference.const % g:
+            return const(name == "ne", boolean)
+        return _decided(op(name, _expr(_Sum(0, atoms)), const(-difference.const // g)), c)
+    limit = -((difference.const - (1 if name in ("le", "ge") else 0)) // g)
+    # sum(g * x) < n holds exactly where sum(x) < ceil(n / g).
+    return _decided(_less(atoms, limit), c)
+
+
+def _less(atoms: dict[Expr, int], limit: int) -> Expr:
+    order = sorted(atoms, key=text)
+    names = {f"{n:06d}": a for n, a in enumerate(order)}
+    guard = below(Affine(0, tuple([(f"{n:06d}", atoms[a]) for n, a in enumerate(order)])), limit)
+    return _rename(guard, names)
+
+
+def _decided(cond: Expr, c: _Context) -> Expr:
+    known = c.implied(cond)
+    return cond if known is None else const(known, boolean)
+
+
+def _logic(expr: Op, c: _Context) -> Expr:
+    match expr:
+        case Op("not", (a,), _):
+            inner = _simplify(a, c)
+            match inner:
+                case Const(value, _):
+                    return const(not value, boolean)
+                case Op("not", (x,), _):
+                    return x
+                case Op(name, (x, y), _) if name in _OPPOSITE and x.dtype == i64 and _pure(inner):
+                    return _compare(op(_OPPOSITE[name], x, y), c)
+            return op("not", inner)
+        case Op("and", _, _):
+            return _conjunction(conjuncts(expr), c)
+    a, b = [_simplify(x, c) for x in expr.args]
+    if _TRUE in (a, b):
+        return _TRUE
+    return b if a in (_FALSE, b) else a if b == _FALSE else op("or", a, b)
+
+
+def _conjunction(conds: Iterable[Expr], c: _Context) -> Expr:
+    """The conditions without those that the others imply."""
+    kept: list[Expr] = []
+    for cond in [x for whole in conds for x in conjuncts(_simplify(whole, c))]:
+        known = implied(cond, c.extents, (*c.facts, *_usable(kept)))
+        if cond == _FALSE or known is False:
+            return _FALSE
+        if known is None and cond not in kept:
+            kept = [k for k in kept if not (_pure(cond) and implied(k, c.extents, (cond,)))]
+            kept.append(cond)
+    return conjunction(kept)
+
+
+# Statements
+
+
+def _stmt(stmt: Stmt, c: _Context) -> Stmt:
+    match stmt:
+        case For():
+            return _loop(stmt, c)
+        case Block(stmts):
+            return block(*[_stmt(s, c) for s in stmts])
+        case If(cond, then, other):
+            return _if(_simplify(cond, c), then, other, c)
+        case Alloc(buffer, body):
+            inner = _stmt(body, c)
+            return _NOTHING if inner == _NOTHING else Alloc(buffer, inner)
+        case Store(buffer, indices, value):
+            return Store(buffer, tuple([_simplify(i, c) for i in indices]), _simplify(value, c))
+        case Update(indices=indices, values=values):
+            return replace(
+                stmt,
+                indices=tuple([_simplify(i, c) for i in indices]),
+                values=tuple([_simplify(v, c) for v in values]),
+            )
+        case Prefetch(buffer, indices, locality):
+            return Prefetch(buffer, tuple([_simplify(i, c) for i in indices]), locality)
+    raise TypeError(f"not a statement: {stmt!r}")
+
+
+def _loop(loop: For, c: _Context) -> Stmt:
+    limit = None if loop.bound is None else _simplify(loop.bound, c)
+    if limit is not None and c.implied(op("ge", limit, const(loop.extent))):
+        limit = None
+    facts = c.facts if limit is None else c.facts + _usable((op("lt", Var(loop.var), limit),))
+    body = _stmt(loop.body, _Context({**c.extents, loop.var: loop.extent}, facts))
+    never = loop.extent == 0 or (limit is not None and c.implied(op("le", limit, const(0))))
+    return _NOTHING if never or body == _NOTHING else replace(loop, body=body, bound=limit)
+
+
+def _if(cond: Expr, then: Stmt, other: Stmt | None, c: _Context) -> Stmt:
+    if isinstance(cond, Const):
+        return _stmt(then, c) if cond.value else _NOTHING if other is None else _stmt(other, c)
+    under = _stmt(then, _Context(c.extents, c.facts + _usable((cond,))))
+    rest = None if other is None else _stmt(other, c)
+    if rest == _NOTHING:
+        rest = None
+    return _NOTHING if under == _NOTHING and rest is None else If(cond, under, rest)
