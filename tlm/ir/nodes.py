@@ -254,6 +254,11 @@ class Program:
     def parameters(self) -> tuple[Buffer, ...]:
         return self.inputs + self.outputs
 
+    def __str__(self) -> str:
+        from .printer import text
+
+        return text(self)
+
 
 def const(value: float | bool, dtype: DType = i64) -> Const:
     """A literal of `dtype`, with the value normalised to Python's int, float or bool."""
