@@ -67,8 +67,9 @@ def test_layouts(left: str, right: str):
 @pytest.mark.parametrize(
     "x",
     [
-        integers(3, 4)[::-1], integers(3, 4)[:, ::-2], integers(6, 8)[::2, ::2], np.broadcast_to(integers(1, 4), (3, 4)),
-        np.broadcast_to(integers(3, 1), (3, 4)), integers(3, 4).astype(">f4"), integers(8)[::2],
+        integers(3, 4)[::-1], integers(3, 4)[:, ::-2], integers(6, 8)[::2, ::2],
+        np.broadcast_to(integers(1, 4), (3, 4)), np.broadcast_to(integers(3, 1), (3, 4)),
+        integers(3, 4).astype(">f4"), integers(8)[::2],
         np.frombuffer(bytes(49), np.uint8)[1:].view("f4").reshape(3, 4),
         np.lib.stride_tricks.as_strided(integers(6), (3, 4), (4, 4)),
     ],

@@ -1,4 +1,4 @@
-"""The commands. Each parses, calls one function of the package, and prints; imports wait for their command."""
+"""The commands. Each parses, calls one function of the package, prints; imports wait for their command."""
 
 from __future__ import annotations
 

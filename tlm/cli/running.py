@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.printer import text as program_text
 from ..ops.kernel import Kernel
 from .timing import paired, relative_error
 from .workload import Workload
@@ -87,7 +86,7 @@ def run_once(work: Workload, schedule: str, target: str, threads: int | None) ->
         target=kernel.target.isa,
         threads=kernel.target.threads,
         sentence=kernel.sentence,
-        program=program_text(kernel.program),
+        program=str(kernel.program),
         compile_seconds=compiled,
         seconds=times.ours,
         numpy_seconds=times.theirs,

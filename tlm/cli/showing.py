@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.printer import text as program_text
 from ..ops.kernel import Kernel
-from ..schedule.steps import to_json as step_to_json
+from ..schedule.steps import to_json as steps_to_json
 
 _SHOWN = 12
 """Options of one choice that are printed; the rest are counted."""
@@ -15,13 +14,13 @@ _SHOWN = 12
 def as_text(kernel: Kernel, *, steps: bool, source: bool, assembly: bool) -> str:
     """Sentence, choices, nests, and code as text."""
     parts = ["== sentence", kernel.sentence, "== choices", *choices(kernel)]
-    parts += ["== program", program_text(kernel.problem.program)]
+    parts += ["== program", str(kernel.problem.program)]
     for n, (step, program) in enumerate(kernel.history, 1):
         parts.append(f"== step {n}: {step}")
         if steps:
-            parts.append(program_text(program))
+            parts.append(str(program))
     if not steps:
-        parts += ["== scheduled program", program_text(kernel.program)]
+        parts += ["== scheduled program", str(kernel.program)]
     if source:
         parts += ["== LLVM IR", kernel.source]
     if assembly:
@@ -53,8 +52,8 @@ def as_values(kernel: Kernel, *, source: bool, assembly: bool) -> dict[str, Any]
             {"name": name, "options": list(options), "picked": picked, "probability": chance}
             for name, options, picked, chance in kernel.choices
         ],
-        "steps": [step_to_json(step) for step in kernel.plan.steps],
-        "program": program_text(kernel.program),
+        "steps": steps_to_json(kernel.plan.steps),
+        "program": str(kernel.program),
         "target": kernel.target.to_json(),
     }
     if source:

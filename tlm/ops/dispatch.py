@@ -133,7 +133,12 @@ _guard = threading.Lock()
 
 def kernel_for(problem: Problem, schedule: Any, target: Target) -> Kernel:
     """The kernel of a problem, decided and compiled once however many threads ask for it."""
-    steps = tuple([step for step, _ in schedule.history]) if isinstance(schedule, Schedule) else None
+    if isinstance(schedule, Schedule) and schedule.original != problem.program:
+        raise ArgumentError(
+            f"the schedule was made for another program than this call computes:\n{schedule.original}\n"
+            f"against\n{problem.program}"
+        )
+    steps = schedule.steps if isinstance(schedule, Schedule) else None
     how = None if steps is not None else config(schedule)
     key = (problem.program, problem.shape, how if steps is None else steps, target)
     found = _kernels.get(key)
