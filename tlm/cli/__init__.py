@@ -12,7 +12,7 @@ def main() -> None:
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
         os.environ.pop(name, None)
     from ..errors import TlmError
-    from .app import app
+    from .learning import app
 
     try:
         app()

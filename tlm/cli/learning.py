@@ -1,0 +1,124 @@
+"""The long-running commands, each resumable, each a call of the package; importing this completes `app`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .app import Activation, Dtype, Extents, Json, Machine, Op, Threads, app
+from .progress import progress
+
+StorePath = Annotated[Path | None, typer.Option("--store", help="SQLite file; default: in the user's data.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same choices.")]
+Seconds = Annotated[float | None, typer.Option(min=1, help="Stop after this many seconds.")]
+
+
+def store_path(given: Path | None) -> Path:
+    """The store that was asked for, or the user's."""
+    if given is not None:
+        return given
+    from platformdirs import user_data_path
+
+    return user_data_path("tlm", appauthor=False, ensure_exists=True) / "measurements.db"
+
+
+@app.command()
+def search(
+    op: Op,
+    extents: Extents,
+    dtype: Dtype = "f32",
+    activation: Activation = None,
+    target: Machine = "cpu",
+    threads: Threads = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Measure so many (200 without a limit).")] = None,
+    seconds: Seconds = None,
+    seed: Seed = 0,
+    store: StorePath = None,
+    as_json: Json = False,
+) -> None:
+    """Search for the fastest schedule by measuring; resumes from the store; Ctrl-C keeps the best so far."""
+    from ..measure.measure import Measurer
+    from ..measure.store import Store
+    from ..ops.dispatch import machine
+    from ..search.evolve import search as evolve
+    from .workload import workload
+
+    work, goal = workload(op, extents, dtype, activation), machine(target, threads)
+    program = work.ours().program(*work.operands(), **work.options)
+    with Store(store_path(store)) as kept, Measurer(goal) as measurer, progress() as show:
+        result = evolve(
+            program, goal, measurer, trials=trials, seconds=seconds, seed=seed, store=kept,
+            progress=lambda p: show(str(p), p.done == p.total),
+        )  # fmt: skip
+    found = {
+        "workload": work.title, "seconds": result.seconds, "best": result.best, "measured": result.measured,
+        "reused": result.reused, "stopped": result.stopped, "spent": result.spent,
+    }  # fmt: skip
+    if result.best is None:
+        print(json.dumps(found | {"seconds": None}) if as_json else f"no valid schedule: {result.summary}")
+        raise typer.Exit(1)
+    if as_json:
+        print(json.dumps(found))
+    else:
+        print(f"{work.title}: {result.seconds * 1e6:.1f} us")
+        print(result.summary)
+        print(*result.best)
+
+
+@app.command()
+def collect(
+    shapes: Annotated[int, typer.Option(min=1, help="Training shapes to measure.")] = 300,
+    trials: Annotated[int, typer.Option(min=1, help="Programs measured of each shape.")] = 48,
+    seconds: Seconds = None,
+    seed: Seed = 0,
+    store: StorePath = None,
+    as_json: Json = False,
+) -> None:
+    """Measure programs of many shapes on this machine's levels: what the model learns from."""
+    from ..model.collect import collect as run
+    from ..search.heuristic import heuristic
+
+    path = store_path(store)
+    with progress() as show:
+        done = run(
+            path,
+            shapes=shapes,
+            trials=trials,
+            seconds=seconds,
+            seed=seed,
+            heuristic=heuristic,
+            progress=_told(show),
+        )
+    found = asdict(done) | {"store": str(path)}
+    print(json.dumps(found) if as_json else " ".join(f"{k}={v}" for k, v in found.items()))
+
+
+@app.command()
+def train(
+    out: Annotated[Path, typer.Option(help="Folder; a killed run goes on from it.")] = Path("training"),
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of generate, measure, train.")] = 2,
+    imagined: Annotated[int, typer.Option(min=1, help="Shapes searched with the value model.")] = 3000,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of the language model.")] = 2500,
+    seed: Seed = 0,
+    store: StorePath = None,
+    measure: Annotated[bool, typer.Option(help="Measure proposals between rounds.")] = True,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever is in --out.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train the language model on a store: value model, imagined sentences, GPT, rounds."""
+    from ..model.train import train as run
+
+    with progress() as show:
+        path = run(
+            store_path(store), out, seed=seed, rounds=rounds, imagined=imagined, steps=steps,
+            progress=_told(show), resume=not fresh, measure=measure,
+        )  # fmt: skip
+    print(json.dumps({"weights": str(path)}) if as_json else f"weights: {path}")
+
+
+def _told(show: Any) -> Any:
+    return lambda what, done, total, remark: show(f"{what} {done}/{total} {remark}", done == total)
