@@ -1,0 +1,145 @@
+"""The command line: commands do their job, pipes get plain text, JSON parses, errors are one line (kind X)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from tlm.cli import timing
+from tlm.cli.learning import app
+from tlm.cli.workload import workload
+from tlm.errors import ArgumentError, DTypeError, TlmError
+
+runner = CliRunner()
+
+
+def call(*words: str) -> Result:
+    return runner.invoke(app, [*words], catch_exceptions=False)
+
+
+def test_run_prints_sentence_nest_times_and_verdict():
+    done = call("run", "matmul", "33", "40", "50", "--schedule", "heuristic", "--threads", "1")
+    assert done.exit_code == 0
+    for part in ("== sentence", "== loop nest", "program matmul", "numpy / tlm", "GFLOP/s", ": right"):
+        assert part in done.output
+
+
+@pytest.mark.parametrize(
+    "words", [("--dtype", "bf16"), ("--dtype", "i8"), ("--dtype", "f64"), ("--target", "sse")]
+)
+def test_run_as_json(words: tuple[str, ...]):
+    done = call("run", "matmul", "2", "9", "10", "11", "--schedule", "heuristic", "--json", *words)
+    report = json.loads(done.output)
+    assert report["right"] is True
+    assert report["seconds"] > 0
+    assert "for " in report["program"]
+
+
+def test_run_linear_with_activation():
+    done = call(
+        "run", "linear", "16", "24", "32", "--activation", "gelu", "--schedule", "heuristic", "--json"
+    )
+    assert json.loads(done.output)["right"] is True
+
+
+def test_show_tells_every_choice_and_step():
+    words = ("show", "matmul", "64", "64", "64", "--schedule", "heuristic")
+    plain = call(*words, "--source", "--asm").output
+    values = json.loads(call(*words, "--json").output)
+    assert all(f"== step {n}:" in plain for n in range(1, len(values["steps"]) + 1))
+    assert all(f"{c['name']}: *{c['picked']}" in plain for c in values["choices"])
+    assert "== LLVM IR" in plain
+    assert "== assembly" in plain
+    assert "source" not in values
+
+
+def test_doctor_on_a_healthy_machine():
+    found = json.loads(call("doctor", "--json").output)
+    assert found["compiler"] == "a 5x7x9 product is right"
+    assert found["threads"] >= 1
+
+
+def test_bench():
+    done = call("bench", "16x16x16", "8x24x40", "--schedule", "heuristic", "--seconds", "0.05")
+    lines = done.output.strip().splitlines()
+    assert len(lines) == 3
+    assert lines[-1].startswith("numpy/tlm: geometric mean")
+    rows = json.loads(
+        call("bench", "16x16x16", "--schedule", "heuristic", "--seconds", "0.05", "--json").output
+    )
+    assert rows[0]["error"] < 1e-6
+
+
+def test_cache_shows_and_clears(monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "tlm" / "sentences").mkdir(parents=True)
+    (tmp_path / "tlm" / "sentences" / "x.json").write_text("{}")
+    assert json.loads(call("cache", "--json").output)["files"] == 1
+    assert "sentences: 1 files, 2 bytes" in call("cache").output
+    assert json.loads(call("cache", "--clear", "--json").output) == {
+        "folder": str(tmp_path / "tlm"), "files": 0, "bytes": 0, "removed": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("run", "conv9d", "1", "2", "3"), ArgumentError),
+        (("run", "matmul", "1", "2"), ArgumentError),
+        (("run", "matmul", "0", "2", "3"), ArgumentError),
+        (("run", "matmul", "9000000", "9000000", "3"), ArgumentError),
+        (("run", "matmul", "2", "2", "2", "--schedule", "no"), ArgumentError),
+        (("run", "matmul", "2", "2", "2", "--target", "no"), ArgumentError),
+        (("run", "matmul", "2", "2", "2", "--dtype", "f8"), DTypeError),
+        (("run", "matmul", "2", "2", "2", "--activation", "relu"), ArgumentError),
+        (("run", "linear", "2", "2", "2", "--activation", "no"), ArgumentError),
+        (("bench", "16x16"), ArgumentError),
+    ],
+)
+def test_wrong_calls(words: tuple[str, ...], error: type[TlmError]):
+    with pytest.raises(error):
+        call(*words)
+
+
+def test_errors_are_one_line_and_exit_code_2():
+    words = [sys.executable, "-m", "tlm", "run", "matmul", "1", "2"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "tlm: matmul takes extents [B ...] M K N, each at least 1; got 1 2\n"
+
+
+def test_search_by_measuring_is_resumed(tmp_path: Any):
+    words = ("search", "matmul", "24", "24", "24", "--trials", "6", "--threads", "1", "--json")
+    words = (*words, "--store", str(tmp_path / "store.db"))
+    first, again = (json.loads(call(*words).stdout) for _ in range(2))
+    assert first["measured"] == 6
+    assert first["seconds"] > 0
+    assert (again["measured"], again["reused"]) == (0, 6)
+
+
+def test_numpy_side_of_workloads():
+    work = workload("linear", (3, 4, 5), activation="relu")
+    x, w, b = work.operands()
+    want = np.maximum(x.astype("f8") @ w + b, 0)
+    np.testing.assert_allclose(work.reference([x, w, b]), want)
+
+
+def test_relative_error():
+    assert timing.relative_error(np.ones(3), np.ones(3)) == 0
+    assert timing.relative_error(np.ones(3), np.ones(2)) == float("inf")
+    assert timing.relative_error(np.array([np.nan]), np.ones(1)) == float("inf")
+    assert timing.relative_error(np.array([1.0, 3.0]), np.array([1.0, 2.0])) == 0.5
+
+
+def test_paired_times_both():
+    calls = []
+    times = timing.paired(lambda: calls.append("a"), lambda: calls.append("b"), seconds=0.01, least=3)
+    assert times.ours > 0
+    assert times.theirs > 0
+    assert calls.count("a") == calls.count("b")
