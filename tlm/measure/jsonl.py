@@ -59,7 +59,7 @@ def read(path: str | Path, warn: bool = True) -> Loaded:
     records: list[Record] = []
     skipped: Counter[str] = Counter()
     checked: dict[str, Record] = {}
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=LONGEST_LINE) as file:
         for line in _lines(file):
             try:
                 record = _parse(line)
