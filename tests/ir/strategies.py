@@ -12,10 +12,12 @@ EXTENTS = {"i": 5, "j": 3, "k.0": 4, "one": 1}
 NAMES = sorted(EXTENTS)
 _TRUNCATE = {"quot": lambda a, b: int(a / b), "rem": lambda a, b: a - b * int(a / b)}
 _VALUES = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b, "minimum": min, "maximum": max, "neg": lambda a: -a, "abs": abs,
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "minimum": min, "maximum": max,
+    "neg": lambda a: -a, "abs": abs,
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "and": lambda a, b: a and b, "or": lambda a, b: a or b,
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
+    "and": lambda a, b: a and b, "or": lambda a, b: a or b,
     "not": lambda a: not a, **_TRUNCATE,
 }  # fmt: skip
 

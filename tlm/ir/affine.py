@@ -126,7 +126,8 @@ def interval(expr: Expr, extents: Mapping[str, int]) -> Interval | None:
         return form.interval(extents)
     match expr:
         case Op("where", (cond, a, b), dtype) if dtype == i64:
-            known = implied(cond, extents)
+            # Deeper conditions would be decided again at every level around them.
+            known = implied(cond, extents) if bound(cond) else None
             sides = [interval(x, extents) for x in ((a, b) if known is None else (a,) if known else (b,))]
             return None if None in sides else (min(s[0] for s in sides if s), max(s[1] for s in sides if s))
         case Cast(value, dtype) if dtype == i64 and value.dtype == boolean:
@@ -135,7 +136,7 @@ def interval(expr: Expr, extents: Mapping[str, int]) -> Interval | None:
             parts = [interval(a, extents) for a in args]
             return None if None in parts else _BOUNDS[name](*parts)
     if expr.dtype == boolean:
-        known = implied(expr, extents)
+        known = implied(expr, extents) if bound(expr) else None
         return (0, 1) if known is None else (int(known), int(known))
     return None
 
@@ -240,13 +241,14 @@ def implied(cond: Expr, extents: Mapping[str, int], facts: Iterable[Expr] = ()) 
     `facts` are conditions known to hold where `cond` is asked: the guards around it.
     """
     known = [f for whole in facts for f in conjuncts(whole)]
-    limits = [b for b in map(bound, known) if b is not None]
+    limits = [b for b in map(bound, known) if b is not None][-_MOST_LIMITS:]
     return _decide(cond, extents, known, limits)
 
 
 _Limits = list[tuple[Affine, int]]
 
-# Facts that one conclusion may combine; more would take exponential time.
+# How many facts are looked at (the innermost ones), and how many of them one conclusion may combine.
+_MOST_LIMITS = 16
 _MOST_FACTS = 3
 
 
@@ -294,7 +296,7 @@ def _always_below(expr: Expr, limit: int, extents: Mapping[str, int], limits: _L
 def _bounded(
     form: Affine, limit: int, extents: Mapping[str, int], limits: _Limits, facts: int = _MOST_FACTS
 ) -> bool:
-    """Whether form < limit follows: a < n gives s * form <= s * form - c * (a - n + 1), for every s, c > 0."""
+    """Whether form < limit follows: a < n gives s * form <= s * form - c * (a - n + 1) for all s, c > 0."""
     reach = form.interval(extents)
     if reach is not None and reach[1] < limit:
         return True

@@ -21,9 +21,9 @@ Function = Callable[..., Any]
 # Operations that Python's operators already do right on numpy scalars.
 INFIX = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})",
-    "abs": "abs({})", "lt": "({} < {})", "le": "({} <= {})", "gt": "({} > {})", "ge": "({} >= {})", "eq": "({} == {})",
-    "ne": "({} != {})", "and": "({} & {})", "or": "({} | {})", "xor": "({} ^ {})", "not": "(~{})",
-    "shl": "({} << {})", "shr": "({} >> {})",
+    "abs": "abs({})", "lt": "({} < {})", "le": "({} <= {})", "gt": "({} > {})", "ge": "({} >= {})",
+    "eq": "({} == {})", "ne": "({} != {})", "and": "({} & {})", "or": "({} | {})", "xor": "({} ^ {})",
+    "not": "(~{})", "shl": "({} << {})", "shr": "({} >> {})",
 }  # fmt: skip
 
 
@@ -109,7 +109,8 @@ def _logistic(x: Any) -> Any:
 
 _UNARY: dict[str, Function] = {
     **{n: getattr(np, n) for n in ("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt")},
-    **{n: getattr(np, n) for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "floor", "ceil", "trunc", "cbrt")},
+    **{n: getattr(np, n) for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "cbrt")},
+    **{n: getattr(np, n) for n in ("floor", "ceil", "trunc")},
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "round": np.rint,
     "erf": math.erf, "erfc": math.erfc, "logistic": _logistic, "rsqrt": lambda x: 1 / np.sqrt(x),
 }  # fmt: skip
@@ -152,7 +153,7 @@ def function(name: str, dtype: DType) -> Function:
 
 @cache
 def cast(source: DType, target: DType) -> Function:
-    """The conversion of scalars: nearest even to floats, wraps between integers, saturates from float to integer."""
+    """Conversion of scalars: rounds to floats, wraps between integers, saturates from float to integer."""
     kind = scalar(target)
     if target == boolean:
         return lambda x: np.bool_(x != 0)

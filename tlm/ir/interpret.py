@@ -3,7 +3,7 @@
 - Loops run in order, each operation rounds to its dtype, and an Update combines one value at a time.
 - Memory starts poisoned (NaN, or a marker integer); an access outside a buffer raises BoundsError.
 - Two iterations of a parallel, vectorize, blockIdx, threadIdx or vthread loop that touch one element, one of
-  them writing, raise RaceError, also where the numbers would agree. An Update over its own vectorize loop is a
+  them writing, raise RaceError, even if the numbers agree. An Update over its own vectorize loop is a
   horizontal reduction of the lanes and no race.
 
 A program is first translated to Python source by `emit.py`.

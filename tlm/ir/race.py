@@ -1,8 +1,8 @@
 """The access log of loops whose iterations may run at the same time, kept by the interpreter.
 
 Each run of a marked loop numbers its iterations with fresh stamps, base <= stamp < base + extent, so a log
-needs no clearing: an entry below `base` is from an earlier run. Iterations run in order in the interpreter, so an
-entry between `base` and the present stamp is a clash.
+needs no clearing: an entry below `base` is from an earlier run. Iterations run in order in the interpreter,
+so an entry between `base` and the present stamp is a clash.
 """
 
 from __future__ import annotations

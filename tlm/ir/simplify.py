@@ -1,8 +1,8 @@
 """Simplification of index arithmetic, conditions and whole programs. Values keep every bit.
 
 Index expressions (i64, of loop variables only) become sums of multiples; divisions, remainders, min, max,
-comparisons and guards are decided where the extents of the loops decide them. Nothing is assumed of floats: x * 0
-and x - x stay. Index arithmetic is taken to fit in 64 bits; expressions that read a buffer may wrap, and stay.
+comparisons and guards are decided where the extents of the loops decide them. Nothing is assumed of floats:
+x * 0 and x - x stay. Index arithmetic is taken to fit in 64 bits; what reads a buffer may wrap, and stays.
 """
 
 from __future__ import annotations
@@ -149,10 +149,14 @@ def _atom(expr: Expr, c: _Context) -> _Sum:
 
 def _expr(total: _Sum) -> Expr:
     """The canonical expression of a sum: positive terms by text, the constant, then what is subtracted."""
-    order = sorted(total.atoms, key=text)
-    # Names that sort as the atoms do, so that one routine writes every sum.
-    form = Affine(total.const, tuple([(f"{n:06d}", total.atoms[a]) for n, a in enumerate(order)]))
-    return _rename(form.expr(), {f"{n:06d}": a for n, a in enumerate(order)})
+    form, atoms = _named(total)
+    return _rename(form.expr(), atoms)
+
+
+def _named(total: _Sum) -> tuple[Affine, dict[str, Expr]]:
+    """A sum over names that sort as the texts of its atoms do, so that affine.py can write it."""
+    atoms = {f"{n:06d}": atom for n, atom in enumerate(sorted(total.atoms, key=text))}
+    return Affine(total.const, tuple([(name, total.atoms[atom]) for name, atom in atoms.items()])), atoms
 
 
 def _rename(expr: Expr, atoms: Mapping[str, Expr]) -> Expr:
@@ -200,7 +204,7 @@ def _division(name: str, a: _Sum, b: _Sum, c: _Context) -> _Sum:
 
 
 def _fraction(rest: _Sum, n: int) -> _Sum:
-    # floor((g * x + r) / (g * m)) = floor((x + floor(r / g)) / m), floor(floor(x / p) / q) = floor(x / (p * q)).
+    # floor((g * x + r) / (g * m)) = floor((x + floor(r / g)) / m); floor(floor(x / p) / q) = floor(x / pq).
     g = gcd(n, *rest.atoms.values())
     if g == n:
         return _Sum(rest.const // g, {x: f // g for x, f in rest.atoms.items()})
@@ -242,11 +246,9 @@ def _where(cond: Expr, a: Expr, b: Expr, c: _Context) -> Expr:
 
 def _compare(expr: Op, c: _Context) -> Expr:
     """A comparison of index expressions: decided, or "terms < constant" without a common factor."""
-    a, b = expr.args
-    known = c.implied(expr)
-    if known is not None:
-        return const(known, boolean)
-    name = expr.op
+    (a, b), name = expr.args, expr.op
+    if _decided(expr, c) != expr:
+        return _decided(expr, c)
     difference = _sum(b, c).plus(_sum(a, c), -1) if name in ("gt", "ge") else _sum(a, c).plus(_sum(b, c), -1)
     if not difference.atoms:
         left = {"eq": difference.const == 0, "ne": difference.const != 0}
@@ -259,14 +261,8 @@ def _compare(expr: Op, c: _Context) -> Expr:
         return _decided(op(name, _expr(_Sum(0, atoms)), const(-difference.const // g)), c)
     limit = -((difference.const - (1 if name in ("le", "ge") else 0)) // g)
     # sum(g * x) < n holds exactly where sum(x) < ceil(n / g).
-    return _decided(_less(atoms, limit), c)
-
-
-def _less(atoms: dict[Expr, int], limit: int) -> Expr:
-    order = sorted(atoms, key=text)
-    names = {f"{n:06d}": a for n, a in enumerate(order)}
-    guard = below(Affine(0, tuple([(f"{n:06d}", atoms[a]) for n, a in enumerate(order)])), limit)
-    return _rename(guard, names)
+    form, names = _named(_Sum(0, atoms))
+    return _decided(_rename(below(form, limit), names), c)
 
 
 def _decided(cond: Expr, c: _Context) -> Expr:
@@ -276,6 +272,8 @@ def _decided(cond: Expr, c: _Context) -> Expr:
 
 def _logic(expr: Op, c: _Context) -> Expr:
     match expr:
+        case Op("not", (Op(name, (x, y), _) as a,), _) if name in _OPPOSITE and x.dtype == i64 and _pure(a):
+            return _compare(op(_OPPOSITE[name], x, y), c)
         case Op("not", (a,), _):
             inner = _simplify(a, c)
             match inner:
@@ -283,8 +281,6 @@ def _logic(expr: Op, c: _Context) -> Expr:
                     return const(not value, boolean)
                 case Op("not", (x,), _):
                     return x
-                case Op(name, (x, y), _) if name in _OPPOSITE and x.dtype == i64 and _pure(inner):
-                    return _compare(op(_OPPOSITE[name], x, y), c)
             return op("not", inner)
         case Op("and", _, _):
             return _conjunction(conjuncts(expr), c)

@@ -44,7 +44,7 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What is defined around a node. `guarded`: it may not run in every iteration; `facts` hold if it does."""
+    """What is defined around a node. `guarded`: it may be skipped; `facts` hold where it is not."""
 
     buffers: dict[str, Buffer]
     inputs: frozenset[str]
@@ -65,9 +65,9 @@ class _Scope:
 def verify(program: Program) -> None:
     """Check every rule; VerifyError shows the first node that breaks one.
 
-    Names are well formed and bound once in their scope, buffers are defined, accesses have an index a dimension
-    and stay inside where that is decidable under the guards, dtypes agree, the axes of an Update are loops around
-    it that do not occur in its indices, inputs are only read, and every output is written.
+    Names are well formed and bound once in their scope, buffers are defined, accesses have an index a
+    dimension and stay inside where that is decidable under the guards, dtypes agree, the axes of an Update
+    are loops around it that do not occur in its indices, inputs are only read, and outputs are written.
     """
     buffers: dict[str, Buffer] = {}
     for buffer in program.parameters:
