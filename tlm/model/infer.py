@@ -37,14 +37,13 @@ class Network:
         return Session(self, prompts)
 
     def linear(self, name: str, x: Floats) -> Floats:
-        out: Floats = x @ self._w[f"{name}.kernel"]
-        bias = self._w.get(f"{name}.bias")
-        return out if bias is None else out + bias
+        bias = self._w.get(f"{name}.bias", 0.0)
+        return np.asarray(x @ self._w[f"{name}.kernel"] + bias)
 
     def norm(self, name: str, x: Floats) -> Floats:
         centred = x - x.mean(-1, keepdims=True)
         scale = 1.0 / np.sqrt((centred * centred).mean(-1, keepdims=True) + self.config.epsilon)
-        return centred * scale * self._w[f"{name}.scale"] + self._w[f"{name}.bias"]
+        return np.asarray(centred * scale * self._w[f"{name}.scale"] + self._w[f"{name}.bias"])
 
     def embed(self, options: NDArray[np.float32]) -> Floats:
         """Embeddings of options, (options, len(OPTION_COLUMNS)) to (options, D)."""

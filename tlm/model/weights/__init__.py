@@ -38,18 +38,22 @@ def available() -> bool:
 
 @cache
 def load(path: Path = DEFAULT) -> Network:
-    """The network stored at `path` (with its card beside it); RecordError where the files are not a model
-    of tlm."""
+    """The network stored at `path`, kept for the process; errors as of `read`."""
+    return Network(Config.from_json(card(path).get("config")), read(path))
+
+
+def read(path: Path) -> Weights:
+    """The weights at `path`, rows in the order of this vocabulary; RecordError where it is not a model of
+    tlm."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     described = card(path)
     try:
-        weights = load_file(path)
+        stored = load_file(path)
     except (OSError, SafetensorError) as error:
         raise RecordError(f"{path} is not a safetensors file: {error}") from None
-    config = Config.from_json(described.get("config"))
-    return Network(config, _aligned(weights, described, path))
+    return _aligned(stored, described, path)
 
 
 def card(path: Path = DEFAULT) -> dict[str, Any]:

@@ -1,0 +1,170 @@
+"""Measuring many shapes a little: the data that everything is learned from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+from ..ir import canonical
+from ..ir.nodes import Program
+from ..measure.measure import Measurer
+from ..measure.record import Record, Values
+from ..measure.store import Store, fastest
+from ..space.decide import Decide, Decided, at_random, run
+from ..space.spaces import space_for
+from ..target import Target, host
+from .imagine import mutate
+from .progress import Progress, silent
+from .shapes import Shape, machines, training
+
+Job = tuple[Shape, Target]
+
+TRIALS = 48
+"""Programs of one shape: more shapes teach more than more programs of a shape."""
+
+_RANDOM = 0.55  # share of the programs that are measured before any is changed
+_NEIGHBOURS, _PARENTS = 6, 6
+_BLOCK = 48  # jobs that are sorted by target, as workers are started anew for each target
+_SLOWEST_SECONDS = 0.05  # of one run at a tenth of the peak: shapes that take longer cost too much
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What `collect` did: jobs measured and skipped (already in the store), programs, failures, seconds."""
+
+    measured: int
+    skipped: int
+    programs: int
+    failures: int
+    seconds: float
+
+
+def jobs(shapes: Sequence[Shape], shares: Sequence[tuple[Target, float]], seed: int) -> list[Job]:
+    """Each shape with one target, dealt by the shares; those too slow on their target get the fastest one."""
+    rng, dealt = Random(f"jobs {seed}"), []
+    for shape in shapes:
+        target = rng.choices([t for t, _ in shares], [share for _, share in shares])[0]
+        dealt.append((shape, target if _seconds(shape, target) < _SLOWEST_SECONDS else shares[0][0]))
+    blocks = [dealt[n : n + _BLOCK] for n in range(0, len(dealt), _BLOCK)]
+    order = [t.key for t, _ in shares]
+    return [job for block in blocks for job in sorted(block, key=lambda job: order.index(job[1].key))]
+
+
+def _seconds(shape: Shape, target: Target) -> float:
+    """Seconds of one run at a tenth of the peak of a core at 3 GHz with two vector units."""
+    return shape.work / (0.1 * 3e9 * 2 * (target.vector_bytes / 4) * (1.0 if target.fma else 0.5))
+
+
+def collect(
+    store_path: str | Path,
+    *,
+    shapes: int | Sequence[Shape] = 300,
+    trials: int = TRIALS,
+    seconds: float | None = None,
+    targets: Sequence[Target] | None = None,
+    seed: int = 0,
+    heuristic: Decide | None = None,
+    progress: Progress = silent,
+    measurer: Callable[[Target], Measurer] = Measurer,
+) -> Summary:
+    """Measure `trials` programs of each shape on one of the targets, and keep every record.
+
+    shapes: how many of `shapes.training`, or the shapes themselves. seconds: end after the shape that is
+    running by then. targets: by default those that this machine can run, at one thread and at all of them.
+    heuristic: a decider whose programs, and neighbours of them, are among the first. Shapes that the store
+    has are skipped, so a killed run goes on where it was.
+    """
+    shares = machines(host()) if targets is None else [(t, 1.0 / len(targets)) for t in targets]
+    todo = jobs(training(shapes, seed) if isinstance(shapes, int) else shapes, shares, seed)
+    began, measured, skipped, programs, failures = time.monotonic(), 0, 0, 0, 0
+    with Store(store_path) as store:
+        active: Measurer | None = None
+        try:
+            for number, (shape, target) in enumerate(todo):
+                if seconds is not None and time.monotonic() - began > seconds:
+                    break
+                if store.counts(canonical.key(shape.program()), target.key).statuses.total() >= 0.8 * trials:
+                    skipped += 1
+                    continue
+                if active is None or active.target != target:
+                    if active is not None:
+                        active.close()
+                    active = measurer(target)
+                records = _measure(
+                    shape, active, store, trials, heuristic, Random(f"{seed} {shape} {target.key}")
+                )
+                measured += 1
+                programs += len(records)
+                failures += sum(r.status != "ok" for r in records)
+                progress("collect", number + 1, len(todo), _line(shape, target, records))
+        finally:
+            if active is not None:
+                active.close()
+    return Summary(measured, skipped, programs, failures, time.monotonic() - began)
+
+
+def _line(shape: Shape, target: Target, records: Sequence[Record]) -> str:
+    best = fastest(records)
+    rate = "no good program" if best is None else f"{2e-9 * shape.work / best.score:.1f} GFLOP/s"
+    failed = sum(r.status != "ok" for r in records)
+    where = f"{target.isa}, {target.threads} thread{'s' * (target.threads > 1)}"
+    return f"{shape} on {where}: {len(records)} programs, {failed} failed, best {rate}"
+
+
+def _measure(
+    shape: Shape, measurer: Measurer, store: Store, trials: int, heuristic: Decide | None, rng: Random
+) -> list[Record]:
+    """Random programs and the heuristic's neighbourhood, then twice changes of the fastest so far."""
+    program, target = shape.program(), measurer.target
+    known: dict[Values, Decided] = {}
+    records: list[Record] = []
+    for share in (_RANDOM, (1 + _RANDOM) / 2, 1.0):
+        source = (
+            _changed(program, target, known, records, rng)
+            if records
+            else _first(program, target, heuristic, rng)
+        )
+        new = _different(source, known, int(trials * share) - len(known))
+        if new:
+            records += measurer.measure(program, list(new), kind="collect", sink=store.add)
+            known |= new
+    return records
+
+
+def _different(
+    source: Iterator[Decided], known: Mapping[Values, Decided], room: int
+) -> dict[Values, Decided]:
+    """Up to `room` sentences that are not known; a small space may have fewer, so that the tries are
+    bounded."""
+    new: dict[Values, Decided] = {}
+    for decided in islice(source, 10 * max(room, 0)):
+        if decided.values not in known:
+            new[decided.values] = decided
+            if len(new) == room:
+                break
+    return new
+
+
+def _first(program: Program, target: Target, heuristic: Decide | None, rng: Random) -> Iterator[Decided]:
+    if heuristic is not None:
+        centre = run(space_for(program, target), heuristic)
+        yield centre
+        for _ in range(_NEIGHBOURS if centre.choices else 0):
+            yield mutate(program, target, centre, rng)
+    while True:
+        yield run(space_for(program, target), at_random(rng))
+
+
+def _changed(
+    program: Program, target: Target, known: Mapping[Values, Decided], records: Sequence[Record], rng: Random
+) -> Iterator[Decided]:
+    good = sorted((r for r in records if r.status == "ok"), key=lambda r: r.score)[:_PARENTS]
+    parents = [known[r.choices] for r in good if known[r.choices].choices]
+    while parents:
+        for parent in parents:
+            yield mutate(program, target, parent, rng)
+    yield from _first(program, target, None, rng)

@@ -1,0 +1,166 @@
+"""Sentences that nobody measured: the space of an imagined shape searched with the value model instead of a
+clock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir.nodes import Program
+from ..lang.encode import Prompt, prompt, vectors
+from ..space.choice import Choice
+from ..space.decide import Decided, at_random, run
+from ..space.spaces import space_for
+from ..target import Target
+from .data import Corpus, corpus
+from .shapes import Shape
+from .value import ValueModel
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """For one shape: `first` random sentences, then `rounds` in which `parents` of the best have `children`
+    each.
+
+    The `keep` best become training sentences with weights exp(score / tau), 1 in all.
+    """
+
+    first: int = 160
+    rounds: int = 3
+    parents: int = 16
+    children: int = 8
+    keep: int = 6
+    tau: float = 0.02
+
+
+def mutate(program: Program, target: Target, parent: Decided, rng: Random) -> Decided:
+    """The parent with one decision changed; later ones stay where they are still offered, else the nearest
+    number."""
+    place = rng.randrange(len(parent.choices))
+    wanted = dict(zip((choice.name for choice, _ in parent.choices), parent.values, strict=True))
+
+    def decide(choice: Choice, before: Sequence[tuple[Choice, int]]) -> int:
+        if len(before) < place:
+            return parent.choices[len(before)][1]
+        if len(before) == place:
+            other = rng.randrange(len(choice.options) - 1)
+            return other + (other >= parent.choices[place][1])
+        value = wanted.get(choice.name)
+        values = choice.values
+        if value in values:
+            return values.index(value)
+        if isinstance(value, int):
+            numbers = [
+                (abs(np.log((v + 0.5) / (value + 0.5))), n)
+                for n, v in enumerate(values)
+                if isinstance(v, int)
+            ]
+            if numbers:
+                return min(numbers)[1]
+        return rng.randrange(len(values))
+
+    return run(space_for(program, target), decide)
+
+
+def imagine(
+    program: Program, target: Target, value: ValueModel, rng: Random, effort: Effort = Effort()
+) -> list[tuple[Decided, float]]:
+    """The best sentences that an evolutionary search with the value model finds, best first, with their
+    scores."""
+    words = prompt(program, target)
+    known: dict[tuple[int | str, ...], tuple[Decided, float]] = {}
+    _score(
+        words, value, known, [run(space_for(program, target), at_random(rng)) for _ in range(effort.first)]
+    )
+    for _ in range(effort.rounds):
+        best = sorted(known.values(), key=lambda pair: -pair[1])[: effort.parents]
+        if not best[0][0].choices:
+            break
+        _score(
+            words, value, known,
+            [mutate(program, target, parent, rng) for parent, _ in best for _ in range(effort.children)],
+        )  # fmt: skip
+    return sorted(known.values(), key=lambda pair: -pair[1])[: effort.keep]
+
+
+def weights(scores: Sequence[float], tau: float) -> NDArray[np.float64]:
+    """Weights of the best sentences of one shape: proportional to exp(score / tau), 1 in all."""
+    s = np.asarray(scores, np.float64)
+    e = np.exp((s - s.max()) / tau)
+    return np.asarray(e / e.sum())
+
+
+def _score(
+    words: Prompt,
+    value: ValueModel,
+    known: dict[tuple[int | str, ...], tuple[Decided, float]],
+    new: list[Decided],
+) -> None:
+    fresh = list({d.values: d for d in new if d.values not in known}.values())
+    if fresh:
+        scores = value.scores(words, [d.choices for d in fresh])
+        known.update((d.values, (d, float(s))) for d, s in zip(fresh, scores, strict=True))
+
+
+def imagined(
+    jobs: Sequence[tuple[Shape, Target]], value: ValueModel, seed: int, effort: Effort = Effort()
+) -> Corpus:
+    """Training sentences of many shapes; a job's sentences depend on the seed and the job only."""
+    prompts: list[NDArray[np.float32]] = []
+    sentences = []
+    for shape, target in jobs:
+        program, rng = shape.program(), Random(f"imagine {seed} {shape} {target.key}")
+        found = imagine(program, target, value, rng, effort)
+        for (decided, _), weight in zip(found, weights([s for _, s in found], effort.tau), strict=True):
+            if decided.choices:
+                sentences.append((len(prompts), decided.choices, float(weight)))
+        prompts.append(vectors(prompt(program, target)))
+    return corpus(prompts, sentences)
+
+
+def imagine_many(
+    chunks: Sequence[Sequence[tuple[Shape, Target]]],
+    value_path: Path,
+    seed: int,
+    effort: Effort = Effort(),
+    processes: int = 2,
+) -> Iterator[tuple[int, Corpus]]:
+    """`imagined` for each chunk of jobs in spawned processes; yields (number of the chunk, corpus) as they
+    are done."""
+    with _one_thread_each(), ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        jobs = {pool.submit(_chunk, chunk, value_path, seed, effort): n for n, chunk in enumerate(chunks)}
+        try:
+            for job in as_completed(jobs):
+                yield jobs[job], job.result()
+        finally:
+            for job in jobs:
+                job.cancel()
+
+
+def _chunk(jobs: Sequence[tuple[Shape, Target]], value_path: Path, seed: int, effort: Effort) -> Corpus:
+    return imagined(jobs, ValueModel.load(value_path), seed, effort)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Children started inside use one BLAS thread each: several processes already fill the machine."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = old

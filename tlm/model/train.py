@@ -1,0 +1,252 @@
+"""From measurements to a language model: value model, imagined sentences, GPT, and rounds of measuring its
+own.
+
+A round fits the value model to everything measured, searches imagined shapes with it, trains the language
+model on what that finds, and (but for the last round) measures what the model now proposes. Every part
+leaves a file, so a killed run goes on with the part that was running.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby, islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from .. import __version__
+from ..errors import ArgumentError
+from ..ir import canonical
+from ..ir.nodes import Program
+from ..measure.measure import Measurer
+from ..measure.store import Store
+from ..target import Target, host
+from . import data, weights
+from .collect import Job, jobs
+from .config import Config
+from .generate import generate
+from .imagine import Effort, imagine_many
+from .infer import Network
+from .measured import Workload, fastest, read
+from .progress import Progress, silent
+from .shapes import draw, held_out, machines, training
+
+_CHUNK = 40  # shapes of one job of the imagining processes
+_EARLY = 0.35  # share of shapes and steps in rounds whose model only has to propose what to measure
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to train. Every count of a round is scaled down for all rounds but the last.
+
+    imagined: shapes searched with the value model; steps: batches of `size` sentences for the GPT;
+    proposals: shapes of which `samples` generated programs are measured after each round but the last.
+    """
+
+    seed: int = 0
+    rounds: int = 2
+    imagined: int = 3000
+    steps: int = 2500
+    size: int = 128
+    proposals: int = 120
+    samples: int = 8
+    effort: Effort = field(default_factory=Effort)
+    config: Config = field(default_factory=Config)
+
+
+def train(
+    store_path: str | Path,
+    out_dir: str | Path,
+    *,
+    seed: int = 0,
+    rounds: int = 2,
+    imagined: int = 3000,
+    steps: int = 2500,
+    progress: Progress = silent,
+    resume: bool = True,
+    measure: bool = True,
+) -> Path:
+    """Train on a store; returns the path of the weights, `out_dir`/cpu.safetensors, with a card beside it.
+
+    measure: whether proposals are measured between rounds (this machine must be able to run the targets).
+    ArgumentError where `out_dir` holds a run with other arguments and `resume` is set.
+    """
+    recipe = Recipe(seed=seed, rounds=rounds, imagined=imagined, steps=steps)
+    return run_recipe(
+        recipe, Path(store_path), Path(out_dir), progress=progress, resume=resume, measure=measure
+    )
+
+
+def run_recipe(
+    recipe: Recipe, store_path: Path, out: Path, *, progress: Progress, resume: bool, measure: bool
+) -> Path:
+    """`train` with every knob."""
+    _open(out, recipe, resume)
+    for number in range(recipe.rounds):
+        last = number == recipe.rounds - 1
+        path = _round(recipe, store_path, out, number, last, progress)
+        if not last and measure:
+            _propose(recipe, store_path, out / f"round{number}", number, path, progress)
+    final = out / "cpu.safetensors"
+    shutil.copyfile(path.with_suffix(".json"), final.with_suffix(".json"))
+    shutil.copyfile(path, final)
+    return final
+
+
+def _open(out: Path, recipe: Recipe, resume: bool) -> None:
+    """Take over a folder: go on with the same recipe, or start from nothing."""
+    plan = out / "recipe.json"
+    mine = json.loads(json.dumps(asdict(recipe)))
+    if plan.exists() and resume:
+        found = json.loads(plan.read_text())
+        if found != mine:
+            other = sorted(k for k in mine if found.get(k) != mine[k])
+            raise ArgumentError(
+                f"{out} holds a run with another {', '.join(other)}; give the same, another folder, "
+                "or resume=False"
+            )
+        return
+    for old in out.glob("round*"):
+        shutil.rmtree(old)
+    out.mkdir(parents=True, exist_ok=True)
+    plan.write_text(json.dumps(mine, indent=1) + "\n")
+
+
+def not_held_out() -> frozenset[str]:
+    """Canonical keys of the held-out programs: measurements of them are never trained on."""
+    return frozenset(canonical.key(shape.program()) for shape in held_out())
+
+
+def _round(recipe: Recipe, store_path: Path, out: Path, number: int, last: bool, progress: Progress) -> Path:
+    here, seed = out / f"round{number}", recipe.seed * 1000 + number
+    path = here / "cpu.safetensors"
+    if path.exists() and path.with_suffix(".json").exists():
+        return path
+    began, hidden = time.monotonic(), not_held_out()
+    workloads, unused = read(store_path, lambda program: canonical.key(program) not in hidden)
+    programs = sum(len(w.programs) for w in workloads)
+    progress("read", 1, 1, f"{programs} programs of {len(workloads)} workloads, {unused} records unused")
+    value = here / "value.safetensors"
+    if not value.exists():
+        _fit_value(workloads, value, seed, progress)
+    share = 1.0 if last else _EARLY
+    sentences = _imagine(recipe, here, value, max(1, int(recipe.imagined * share)), seed, progress)
+    corpus = data.concatenate([*sentences, fastest(workloads, recipe.effort.tau)])
+    trained = _learn(recipe, corpus, here, out, number, max(1, int(recipe.steps * share)), progress)
+    about: dict[str, Any] = {
+        "version": __version__,
+        "recipe": asdict(recipe),
+        "measured": {"programs": programs, "workloads": len(workloads)},
+        "targets": sorted({w.target.key for w in workloads}),
+        "sentences": len(corpus),
+        "round": number,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    weights.save(path, trained, recipe.config, about)
+    return path
+
+
+def _fit_value(workloads: Sequence[Workload], path: Path, seed: int, progress: Progress) -> None:
+    from .fit import Group, fit
+
+    began = time.monotonic()
+    fit([Group(w.features(), w.quality) for w in workloads], seed=seed).save(path)
+    progress("value", 1, 1, f"value model fitted in {time.monotonic() - began:.0f} s")
+
+
+def _imagine(
+    recipe: Recipe, here: Path, value: Path, count: int, seed: int, progress: Progress
+) -> list[data.Corpus]:
+    """Corpora of all chunks; those that an earlier run wrote are read."""
+    todo = imagined_jobs(count, seed)
+    chunks = [todo[n : n + _CHUNK] for n in range(0, len(todo), _CHUNK)]
+    paths = [here / "imagined" / f"{n:05}.npz" for n in range(len(chunks))]
+    missing = [n for n, path in enumerate(paths) if not path.exists()]
+    done = len(chunks) - len(missing)
+    if missing:
+        for n, found in imagine_many(
+            [chunks[n] for n in missing], value, seed, recipe.effort, host().threads
+        ):
+            data.save(paths[missing[n]], found)
+            done += 1
+            progress(
+                "imagine", min(done * _CHUNK, count), count, f"{len(found)} sentences of {_CHUNK} shapes"
+            )
+    return [data.load(path) for path in paths]
+
+
+def imagined_jobs(count: int, seed: int) -> list[Job]:
+    """Shapes that nobody has to measure, larger ones too, dealt to the targets that this machine can time."""
+    hidden = frozenset().union(*(s.pairs for s in held_out()))
+    free = (s for s in draw(seed + 7919, most_work=6_000_000_000) if not s.pairs & hidden)
+    shapes = list(islice(free, count))
+    rng, shares = Random(f"imagined {seed}"), machines(host())
+    dealt = rng.choices([t for t, _ in shares], [share for _, share in shares], k=len(shapes))
+    return list(zip(shapes, dealt, strict=True))
+
+
+def _learn(
+    recipe: Recipe, corpus: data.Corpus, here: Path, out: Path, number: int, steps: int, progress: Progress
+) -> weights.Weights:
+    from .learn import learn
+
+    before = out / f"round{number - 1}" / "cpu.safetensors"
+    return learn(
+        corpus,
+        recipe.config,
+        steps=steps,
+        size=recipe.size,
+        seed=recipe.seed,
+        start=weights.read(before) if number else None,
+        checkpoints=here / "checkpoints",
+        report=lambda step, total, loss: progress("train", step, total, f"loss {loss:.3f}"),
+    )
+
+
+def _propose(
+    recipe: Recipe, store_path: Path, here: Path, number: int, path: Path, progress: Progress
+) -> None:
+    """Measure what the model proposes for shapes that were measured before, and for as many new ones."""
+    done = here / "proposals.done"
+    if done.exists():
+        return
+    todo = _proposed_jobs(recipe, number)
+    network, finished = weights.load(path), 0
+    with Store(store_path) as store:
+        for _, group in groupby(sorted(todo, key=lambda job: job[1].key), key=lambda job: job[1].key):
+            members = list(group)
+            target = members[0][1]
+            programs = [shape.program() for shape, _ in members]
+            proposals = _proposals(programs, target, recipe, number, network)
+            with Measurer(target) as measurer:
+                for (shape, _), program, wanted in zip(members, programs, proposals, strict=True):
+                    key = canonical.key(program)
+                    known = {r.choices for r in store.records(key, target.key)}
+                    new = [values for values in wanted if values not in known]
+                    if new:
+                        measurer.measure(program, new, kind=f"round {number}", sink=store.add)
+                    finished += 1
+                    progress("measure", finished, len(todo), f"{shape}: {len(new)} new programs")
+    done.touch()
+
+
+def _proposed_jobs(recipe: Recipe, number: int) -> list[Job]:
+    old = training(recipe.proposals // 2, recipe.seed)
+    new = training(recipe.proposals - len(old) + 12, recipe.seed + 1000 + number)[12:]
+    return jobs([*old, *new], machines(host()), recipe.seed)
+
+
+def _proposals(
+    programs: Sequence[Program], target: Target, recipe: Recipe, number: int, network: Network
+) -> list[list[tuple[int | str, ...]]]:
+    found: list[list[tuple[int | str, ...]]] = []
+    for n in range(0, len(programs), 16):
+        many = generate(
+            programs[n : n + 16], target, samples=recipe.samples, seed=recipe.seed + number, network=network
+        )
+        found += [[s.decided.values for s in sentences] for sentences in many]
+    return found

@@ -1,0 +1,82 @@
+"""The value model: how close to the best known program of its workload a program is, from its features alone.
+
+An ensemble of small networks regresses log(best / seconds) and ranks programs within each workload. It
+labels sentences of shapes that nobody measured. Fitting uses JAX, scoring only numpy (worker processes do
+nothing else).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import RecordError
+from ..lang import features
+from ..lang.encode import Prompt
+from ..lang.features import Picked
+
+Floats = NDArray[np.float32]
+
+WORST = -3.0
+"""log(best / seconds) is cut here: programs 20 times slower than the best are all alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueModel:
+    """`columns` of the features that are used, (x - mean) * scale, then two hidden layers; E networks
+    stacked.
+
+    w1 (E, columns, H), b1 (E, 1, H), w2 (E, H, H), b2 (E, 1, H), w3 (E, H, 1), b3 (E, 1, 1).
+    """
+
+    columns: NDArray[np.int64]
+    mean: Floats
+    scale: Floats
+    weights: dict[str, Floats]
+
+    def scores(self, prompt: Prompt, many: Sequence[Picked], caution: float = 0.5) -> Floats:
+        """Predicted log(best / seconds) of programs of one workload, less `caution` deviations of the
+        ensemble."""
+        each = self.predict(features.matrix(prompt, many, self.columns))
+        return np.asarray(each.mean(0) - caution * each.std(0), np.float32)
+
+    def predict(self, x: Floats) -> Floats:
+        """The prediction of each network, (E, n), for the used columns of n programs."""
+        h = (x - self.mean) * self.scale
+        w = self.weights
+        out = []
+        for e in range(len(w["w1"])):
+            y = np.maximum(h @ w["w1"][e] + w["b1"][e], 0)
+            y = np.maximum(y @ w["w2"][e] + w["b2"][e], 0)
+            out.append((y @ w["w3"][e] + w["b3"][e])[:, 0])
+        return np.stack(out)
+
+    def save(self, path: Path) -> None:
+        from safetensors.numpy import save_file
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_suffix(".partial")
+        names = {"features": "\n".join(features.COLUMNS[c] for c in self.columns)}
+        save_file({"mean": self.mean, "scale": self.scale, **self.weights}, half, metadata=names)
+        half.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> ValueModel:
+        """RecordError where the file is not a value model over features that this version has."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, "np") as file:
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                names = (file.metadata() or {}).get("features", "").split("\n")
+            place = {name: n for n, name in enumerate(features.COLUMNS)}
+            columns = np.array([place[name] for name in names], np.int64)
+            return ValueModel(columns, arrays.pop("mean"), arrays.pop("scale"), arrays)
+        except (OSError, SafetensorError, KeyError) as error:
+            raise RecordError(
+                f"{path} is not a value model of this version ({error}): fit it again"
+            ) from None
