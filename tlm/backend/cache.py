@@ -1,0 +1,96 @@
+"""Object code on disk. A file that cannot be read or is not whole is a miss; writing never fails a compilation."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from ..target import Target
+
+# Bytes kept; the files used longest ago go first. Checked once in so many writes.
+LIMIT, _CHECK_EVERY = 256 << 20, 64
+_MAGIC = b"tlm1"
+_state = {"on": True, "writes": 0}
+
+
+def use_cache(on: bool) -> None:
+    """Turn the cache of object code on or off for this process; it is on at the start."""
+    _state["on"] = on
+
+
+def enabled() -> bool:
+    return bool(_state["on"])
+
+
+def directory() -> Path:
+    """Where object code is kept."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("tlm")) / "objects"
+
+
+@cache
+def generator() -> str:
+    """A hash of the source of everything that turns programs into code."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent.parent
+    for part in ("ir", "lower", "backend"):
+        for path in sorted((root / part).rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def key(text: str, target: Target, versions: str) -> str:
+    """The name of the object code of IR text: a hash of all that it depends on."""
+    parts = (generator(), versions, target.key, text)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def load(key: str) -> bytes | None:
+    """The object code of `key`, None where there is none that is whole."""
+    path = directory() / key
+    try:
+        data = path.read_bytes()
+        os.utime(path)
+    except OSError:
+        return None
+    body = data[len(_MAGIC) + 32 :]
+    if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != data[len(_MAGIC) : len(_MAGIC) + 32]:
+        return None
+    return body
+
+
+def save(key: str, code: bytes) -> None:
+    """Keep object code; other processes see the whole file or none."""
+    folder = directory()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".")
+        with os.fdopen(handle, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(code).digest() + code)
+        os.replace(temporary, folder / key)
+    except OSError:
+        return
+    _state["writes"] += 1
+    if _state["writes"] % _CHECK_EVERY == 1:
+        trim(LIMIT)
+
+
+def trim(limit: int) -> None:
+    """Remove what was used longest ago until at most `limit` bytes are left."""
+    found = []
+    for path in directory().glob("*"):
+        try:
+            info = path.stat()
+        except OSError:
+            continue
+        found.append((info.st_mtime, info.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= limit:
+            return
+        path.unlink(missing_ok=True)
+        total -= size

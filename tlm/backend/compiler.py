@@ -1,0 +1,62 @@
+"""Programs to kernels: lowering, emission, code generation or the cache, loading."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import BackendError
+from ..ir.nodes import Program
+from ..lower import lower
+from ..target import Target
+from . import cache as store
+from .kernel import Kernel
+
+if TYPE_CHECKING:
+    from .llvm.emitter import Module
+
+
+def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:
+    """The kernel of a scheduled program for a CPU that this machine is.
+
+    With `cache`, object code is kept on disk and reused by later processes. BackendError where the target is no CPU,
+    or has instructions that this machine lacks. Safe to call from several threads.
+    """
+    if target.kind != "cpu":
+        raise BackendError(f"the LLVM backend compiles for CPUs, not for {target.name} ({target.kind})")
+    if not target.runs_here():
+        raise BackendError(f"this machine cannot run code for {target.name}; cross_compile gives its object code")
+    from .llvm import codegen, link
+
+    lowered, module, code = _generate(program, target, cache)
+    linked = link.link(code, module.symbol, module.imports, target)
+    return Kernel(
+        program, lowered, target, module.text, module.symbol, code, (module.shared, module.per_thread), module.parallel,
+        linked, lambda: codegen.assembly(module.text, target),
+    )  # fmt: skip
+
+
+def cross_compile(program: Program, target: Target) -> tuple[bytes, str]:
+    """(object file, assembly) of a scheduled program for any CPU target, without running it."""
+    if target.kind != "cpu":
+        raise BackendError(f"the LLVM backend compiles for CPUs, not for {target.name} ({target.kind})")
+    from .llvm import codegen
+    from .llvm.emitter import emit
+
+    module = emit(lower(program, target), target, vector_math=target.runs_here())
+    return codegen.object_code(module.text, target), codegen.assembly(module.text, target)
+
+
+def _generate(program: Program, target: Target, cached: bool) -> tuple[Program, Module, bytes]:
+    from .llvm import codegen
+    from .llvm.emitter import emit
+
+    lowered = lower(program, target)
+    module = emit(lowered, target)
+    if not (cached and store.enabled()):
+        return lowered, module, codegen.object_code(module.text, target)
+    key = store.key(module.text, target, codegen.versions())
+    code = store.load(key)
+    if code is None:
+        code = codegen.object_code(module.text, target)
+        store.save(key, code)
+    return lowered, module, code

@@ -1,0 +1,1 @@
+"""The LLVM backend: lowered programs to machine code for CPUs."""

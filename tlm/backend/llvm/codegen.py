@@ -1,0 +1,71 @@
+"""From LLVM IR to machine code: no optimisation passes (the text is clean already), code generation at level 2."""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from ...errors import BackendError
+from ...target import Target
+
+# LLVM contexts and target machines are not safe to share between threads.
+LOCK = threading.RLock()
+
+_CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse": "x86-64-v2", "neon": "generic"}
+_TRIPLES = {"neon": "aarch64-unknown-linux-gnu"}
+
+
+def versions() -> str:
+    """What the code depends on besides its text: LLVM and its binding."""
+    return f"llvmlite {llvmlite.__version__} LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+@cache
+def _initialize() -> None:
+    if int(llvmlite.__version__.split(".")[1]) < 45:
+        llvm.initialize()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
+
+
+@cache
+def _machine(isa: str, features: tuple[str, ...]) -> Any:
+    _initialize()
+    triple = _TRIPLES.get(isa) or llvm.get_process_triple()
+    chosen = llvm.Target.from_triple(triple)
+    return chosen.create_target_machine(
+        cpu=_CPUS[isa], features=",".join(f"+{f}" for f in features), opt=2, reloc="pic", codemodel="default"
+    )
+
+
+def machine(target: Target) -> Any:
+    """The LLVM target machine of a CPU target; nothing beyond the target's own features is used."""
+    return _machine(target.isa, target.features)
+
+
+def parse(text: str, target: Target) -> Any:
+    """The LLVM module of IR text for `target`."""
+    tm = machine(target)
+    triple = _TRIPLES.get(target.isa) or llvm.get_process_triple()
+    header = f'target datalayout = "{tm.target_data}"\ntarget triple = "{triple}"\n'
+    try:
+        return llvm.parse_assembly(header + text)
+    except RuntimeError as error:
+        raise BackendError(f"LLVM rejects the generated code: {error}") from error
+
+
+def object_code(text: str, target: Target) -> bytes:
+    """The object file of IR text."""
+    with LOCK:
+        return bytes(machine(target).emit_object(parse(text, target)))
+
+
+def assembly(text: str, target: Target) -> str:
+    """The assembly listing of IR text."""
+    with LOCK:
+        return str(machine(target).emit_assembly(parse(text, target)))

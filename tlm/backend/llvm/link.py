@@ -1,0 +1,75 @@
+"""Object code into this process, and out of it again when the last reference is gone."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from ...errors import BackendError
+from ...target import Target
+from ..openmp import openmp
+from .codegen import LOCK, machine
+from .emitter import OPENMP_SYMBOLS
+from .mathlib import libm, libmvec
+
+_names = itertools.count()
+
+
+@cache
+def _jit(isa: str, features: tuple[str, ...]) -> Any:
+    target = object.__new__(Target)
+    object.__setattr__(target, "isa", isa)
+    object.__setattr__(target, "features", features)
+    return llvm.create_lljit_compiler(machine(target), use_jit_link=True)
+
+
+def address(symbol: str) -> int:
+    """Where a function that kernels call is in this process; BackendError where it is nowhere."""
+    if symbol in OPENMP_SYMBOLS:
+        team = openmp()
+        # Without a runtime no kernel ever asks for a team, but its symbols must resolve.
+        return _address(ctypes.CDLL(None), "abort") if team is None else _address(team, symbol)
+    for library in (libmvec(), libm(), ctypes.CDLL(None)):
+        if library is not None and hasattr(library, symbol):
+            return _address(library, symbol)
+    raise BackendError(f"no library of this process has the function {symbol}")
+
+
+def _address(library: ctypes.CDLL, symbol: str) -> int:
+    return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
+
+
+class Linked:
+    """Loaded code: `address` of its entry, valid as long as this object lives."""
+
+    __slots__ = ("_tracker", "address")
+
+    def __init__(self, tracker: Any, address: int) -> None:
+        self._tracker = tracker
+        self.address = address
+
+    def __del__(self) -> None:
+        # Unloading enters LLVM as much as compiling does.
+        tracker = self.__dict__.pop("_tracker", None) if hasattr(self, "__dict__") else self._tracker
+        if tracker is not None and LOCK is not None:
+            with LOCK:
+                tracker.close()
+
+
+def link(code: bytes, symbol: str, imports: tuple[str, ...], target: Target) -> Linked:
+    """Load an object file and resolve `imports`."""
+    with LOCK:
+        builder = llvm.JITLibraryBuilder()
+        builder.add_object_img(code)
+        builder.export_symbol(symbol)
+        for name in imports:
+            builder.import_symbol(name, address(name))
+        try:
+            tracker = builder.link(_jit(target.isa, target.features), f"tlm{next(_names)}")
+        except RuntimeError as error:
+            raise BackendError(f"cannot load the compiled kernel: {error}") from error
+        return Linked(tracker, tracker[symbol])

@@ -1,0 +1,192 @@
+"""Where temporaries can live: registers only where every index is known, the stack only where there is room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ..ir.affine import Affine, affine
+from ..ir.dtypes import DType
+from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Prefetch, Stmt, Store, Update
+from ..ir.walk import reads, walk
+from .guards import NOTHING
+
+# Bytes on the stack: of one buffer, and of all that are alive at once. Threads may have stacks of 512 KiB and less.
+STACK_BUFFER, STACK_TOTAL = 4096, 32768
+# Elements that are worth holding in registers; a spilled register is worse than an array.
+_REGISTER_SLOTS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a register buffer is cut into vectors: `lanes` elements each, `stride` apart (1 lane: scalars)."""
+
+    lanes: int
+    stride: int
+
+    def slot(self, offset: int) -> tuple[int, int]:
+        """(offset of the first lane, lane) of an element."""
+        whole, part = divmod(offset, self.lanes * self.stride)
+        return whole * self.lanes * self.stride + part % self.stride, part // self.stride
+
+
+def place(stmt: Stmt, room: int = STACK_TOTAL) -> Stmt:
+    """`stmt` with dead temporaries gone and the others in the fastest memory that can hold them."""
+    match stmt:
+        case Alloc(buffer, body):
+            if buffer.name not in reads_of(body):
+                return place(without_writes(body, buffer.name), room)
+            buffer = _placed(buffer, body, room)
+            if buffer.memory == "stack":
+                room -= buffer.size * buffer.dtype.bytes
+            return Alloc(buffer, place(body, room))
+        case For():
+            body = place(stmt.body, room)
+            return NOTHING if body == NOTHING else replace(stmt, body=body)
+        case If(cond, then, other):
+            return If(cond, place(then, room), None if other is None else place(other, room))
+        case Block(stmts):
+            new = [s for s in [place(s, room) for s in stmts] if s != NOTHING]
+            return NOTHING if not new else new[0] if len(new) == 1 else Block(tuple(new))
+    return stmt
+
+
+def reads_of(stmt: Stmt) -> frozenset[str]:
+    """Buffers whose values are used under `stmt`; an Update alone does not use its target."""
+    return frozenset(n.buffer for n in walk(stmt) if isinstance(n, Load))
+
+
+def without_writes(stmt: Stmt, name: str) -> Stmt:
+    """`stmt` without the statements that only write buffer `name`."""
+    match stmt:
+        case Store(buffer=b) | Prefetch(buffer=b) if b == name:
+            return NOTHING
+        case Update(targets=targets) if set(targets) == {name}:
+            return NOTHING
+        case For() | Alloc():
+            body = without_writes(stmt.body, name)
+            return NOTHING if body == NOTHING else replace(stmt, body=body)
+        case If(cond, then, other):
+            left = without_writes(then, name)
+            right = None if other is None else without_writes(other, name)
+            return NOTHING if left == NOTHING and right in (None, NOTHING) else If(cond, left, right)
+        case Block(stmts):
+            new = [s for s in [without_writes(s, name) for s in stmts] if s != NOTHING]
+            return NOTHING if not new else new[0] if len(new) == 1 else Block(tuple(new))
+    return stmt
+
+
+def _placed(buffer: Buffer, body: Stmt, room: int) -> Buffer:
+    if buffer.memory == "register" and register_layout(buffer, body) is not None:
+        return buffer
+    if buffer.memory in ("register", "stack"):
+        size = buffer.size * buffer.dtype.bytes
+        return replace(buffer, memory="stack" if size <= min(STACK_BUFFER, room) else "heap")
+    return buffer
+
+
+def register_layout(buffer: Buffer, body: Stmt) -> Layout | None:
+    """How `buffer` maps to SSA values under `body`; None where some access is not known when compiling."""
+    if buffer.size > _REGISTER_SLOTS * 16:
+        return None
+    found: list[tuple[Affine, int, int, dict[str, int]]] = []
+    if not _accesses(body, buffer, {}, None, found):
+        return None
+    shapes = {(lanes, step) for _, lanes, step, _ in found if lanes > 1}
+    if len(shapes) > 1:
+        return None
+    lanes, step = shapes.pop() if shapes else (1, 1)
+    layout = Layout(lanes, step)
+    if buffer.size > _REGISTER_SLOTS * lanes:
+        return None
+    whole = all(_aligned(form, extents, layout) for form, n, _, extents in found if n > 1)
+    return layout if whole else None
+
+
+def _aligned(form: Affine, extents: dict[str, int], layout: Layout) -> bool:
+    """Whether every vector access at `form` starts at lane 0 of a slot."""
+    if layout.stride == 1:
+        return form.const % layout.lanes == 0 and all(c % layout.lanes == 0 for _, c in form.terms)
+    offsets = (
+        form.const + sum(c * i for (_, c), i in zip(form.terms, at, strict=True))
+        for at in product(*[range(extents[n]) for n, _ in form.terms])
+    )
+    return all(layout.slot(o)[1] == 0 for o in offsets)
+
+
+def flat_offset(indices: tuple[Expr, ...], buffer: Buffer) -> Affine | None:
+    """The affine offset, in elements, of an access; None where an index is not affine."""
+    total = Affine(0)
+    for index, stride in zip(indices, buffer.element_strides, strict=True):
+        form = affine(index)
+        if form is None:
+            return None
+        total = total + form.scale(stride)
+    return total
+
+
+def _accesses(
+    stmt: Stmt,
+    buffer: Buffer,
+    fixed: dict[str, int],
+    lane: For | None,
+    found: list[tuple[Affine, int, int, dict[str, int]]],
+) -> bool:
+    """Collect (offset of lane 0, lanes, stride of the lanes, extents of the loops it uses); False to give up."""
+    match stmt:
+        case For(kind="unroll"):
+            return _accesses(stmt.body, buffer, {**fixed, stmt.var: stmt.extent}, lane, found)
+        case For(kind="vectorize"):
+            return _accesses(stmt.body, buffer, fixed, stmt, found)
+        case For(kind="parallel"):
+            return buffer.name not in {n.buffer for n in walk(stmt) if isinstance(n, Load | Store)} | reads(stmt)
+        case For():
+            single = {**fixed, stmt.var: 1} if stmt.extent == 1 and stmt.bound is None else fixed
+            return _accesses(stmt.body, buffer, single, lane, found)
+        case Alloc(_, body):
+            return _accesses(body, buffer, fixed, lane, found)
+        case If(cond, then, other):
+            # Both sides of a branch inside a vector loop run under masks, in the same layout.
+            sides = (then,) if other is None else (then, other)
+            inside = [n for n in walk(cond) if isinstance(n, Load) and n.buffer == buffer.name]
+            return all(_accesses(s, buffer, fixed, lane, found) for s in sides) and all(
+                _access(n.indices, buffer, fixed, lane, found) for n in inside
+            )
+        case Block(stmts):
+            return all(_accesses(s, buffer, fixed, lane, found) for s in stmts)
+    for node in walk(stmt):
+        indices: tuple[Expr, ...] | None = None
+        match node:
+            case Load(name, at, _) if name == buffer.name:
+                indices = at
+            case Store(name, at, _) if name == buffer.name:
+                indices = at
+            case Update(targets=targets, indices=at) if buffer.name in targets:
+                indices = at
+            case Prefetch(name, at, _) if name == buffer.name:
+                return False
+        if indices is not None and not _access(indices, buffer, fixed, lane, found):
+            return False
+    return True
+
+
+def _access(
+    indices: tuple[Expr, ...],
+    buffer: Buffer,
+    fixed: dict[str, int],
+    lane: For | None,
+    found: list[tuple[Affine, int, int, dict[str, int]]],
+) -> bool:
+    form = flat_offset(indices, buffer)
+    if form is None:
+        return False
+    step, lanes = 0, 1
+    if lane is not None:
+        step = form.coefficient(lane.var)
+        form = Affine(form.const, tuple([t for t in form.terms if t[0] != lane.var]))
+    if step < 0 or any(n not in fixed for n, _ in form.terms):
+        return False
+    if step and lane is not None:
+        lanes = lane.extent
+    found.append((form, lanes, max(step, 1), fixed))
+    return True

@@ -1,0 +1,274 @@
+"""Versions of a tile: whole, last (partial, with constant sizes), and none, chosen once outside the tile.
+
+    for i.0 in 13:                              for i.0 in 12:
+      unroll for i.1 in 8:                        unroll for i.1 in 8: ...
+        if i.0 * 8 + i.1 < 100: ...      ->     unroll for i.1 in 8:
+                                                  if i.1 < 4: ...
+
+A guard is outer + inner < n, where `inner` runs over unrolled and vector loops and `outer` is constant inside one
+round of a serial or parallel loop, the last that it uses. If the coefficients of `outer` have a common divisor of at
+least the reach of `inner`, only one value of `outer` gives a partial tile, and its size is known when compiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import gcd
+
+from ..ir.affine import Affine, below, bound, conjunction, conjuncts, implied
+from ..ir.dtypes import boolean
+from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Op, Stmt, Store, Update, block, const
+from ..ir.walk import map_expr, map_exprs, substitute_in, walk
+from .guards import FALSE, NOTHING
+from .nests import map_leaves
+
+TRUE = Const(True, boolean)
+# Versions of one nest; each is compiled.
+_VERSIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a statement stands: extents of the loops around it, what is known there, versions still allowed."""
+
+    extents: dict[str, int]
+    facts: tuple[Expr, ...] = ()
+    budget: int = _VERSIONS
+
+    def under(self, loop: For) -> Scope:
+        facts = self.facts
+        if loop.bound is not None:
+            facts = (*facts, Op("lt", (_var(loop), loop.bound), boolean))
+        return Scope({**self.extents, loop.var: loop.extent}, facts, self.budget)
+
+    def knowing(self, *facts: Expr) -> Scope:
+        return replace(self, facts=(*self.facts, *facts))
+
+
+def _var(loop: For) -> Expr:
+    return Affine(0, ((loop.var, 1),)).expr()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All guards outer + inner < n with one outer part; `low` and `high` bound their inner parts."""
+
+    outer: Affine
+    limit: int
+    low: int
+    high: int
+
+    def last(self) -> int | None:
+        """The only value of `outer` at which some guards hold and some do not; None where there may be several."""
+        step = gcd(*[c for _, c in self.outer.terms])
+        first = -(-(self.limit - self.high) // step) * step
+        return first if first + step >= self.limit - self.low else None
+
+    @property
+    def has_partial(self) -> bool:
+        last = self.last()
+        return last is None or last < self.limit - self.low
+
+
+def partition(stmt: Stmt, scope: Scope) -> Stmt:
+    """`stmt` with a version of each tile for each of its guards that depend on the loops outside the tile."""
+    match stmt:
+        case For(kind="serial" | "parallel"):
+            body = _versions(stmt.var, stmt.body, scope.under(stmt))
+            if body == NOTHING:
+                return NOTHING
+            loop = replace(stmt, body=body)
+            return _peeled(loop) if stmt.kind == "serial" and stmt.bound is None else loop
+        case For():
+            return replace(stmt, body=partition(stmt.body, scope.under(stmt)))
+        case Alloc():
+            return replace(stmt, body=partition(stmt.body, scope))
+        case If(cond, then, other):
+            rest = None if other is None else partition(other, scope)
+            return If(cond, partition(then, scope.knowing(cond)), rest)
+        case Block(stmts):
+            return block(*[partition(s, scope) for s in stmts])
+    return stmt
+
+
+def _versions(var: str, body: Stmt, scope: Scope) -> Stmt:
+    match body:
+        case Block(stmts):
+            return block(*[_versions(var, s, scope) for s in stmts])
+        case Alloc(buffer, inner) if buffer.memory != "register":
+            return Alloc(buffer, _versions(var, inner, scope))
+        case If(cond, then, None):
+            return If(cond, _versions(var, then, scope.knowing(cond)))
+    groups = _groups(body, var, scope) if scope.budget > 1 else {}
+    for group in groups.values():
+        return _choose(group, var, body, scope)
+    return partition(body, scope)
+
+
+def _choose(group: Group, var: str, body: Stmt, scope: Scope) -> Stmt:
+    full = below(group.outer, group.limit - group.high)
+    some = below(group.outer, group.limit - group.low)
+    scope = replace(scope, budget=scope.budget // 2)
+
+    def version(known: Expr, how: Callable[[Affine, Expr], Expr]) -> Stmt:
+        return _versions(var, _decided(body, group, how), scope.knowing(known))
+
+    def remaining(inner: Affine, cond: Expr) -> Expr:
+        last = group.last()
+        return cond if last is None else _inner_guard(inner, group.limit - last)
+
+    holds = implied(full, scope.extents, scope.facts)
+    if holds is True:
+        return version(full, lambda inner, cond: TRUE)
+    any_holds = implied(some, scope.extents, scope.facts)
+    rest: Stmt | None = None
+    if any_holds is not True:
+        none = version(TRUE, lambda inner, cond: FALSE)
+        rest = None if none == NOTHING else none
+    if any_holds is not False and group.has_partial:
+        part = version(some, remaining)
+        rest = part if any_holds is True else If(some, part, rest)
+    if holds is False:
+        return NOTHING if rest is None else rest
+    return If(full, version(full, lambda inner, cond: TRUE), rest)
+
+
+def _inner_guard(inner: Affine, limit: int) -> Expr:
+    if not inner.terms:
+        return const(inner.const < limit, boolean)
+    return below(inner, limit)
+
+
+def _split(cond: Expr, scope: Scope, inner: dict[str, int], var: str) -> tuple[Affine, Affine, int] | None:
+    """(outer, inner, n) with `cond` saying outer + inner < n, where it uses `var` and no loop but those known."""
+    known = bound(cond)
+    if known is None:
+        return None
+    form, limit = known
+    if not form.coefficient(var) or any(n not in inner and n not in scope.extents for n, _ in form.terms):
+        return None
+    outer = tuple([t for t in form.terms if t[0] not in inner])
+    return Affine(0, outer), Affine(0, tuple([t for t in form.terms if t[0] in inner])), limit
+
+
+def _groups(stmt: Stmt, var: str, scope: Scope) -> dict[tuple[Affine, int], Group]:
+    found: dict[tuple[Affine, int], Group] = {}
+    for cond, inner in _conditions(stmt, {}):
+        parts = _split(cond, scope, inner, var)
+        if parts is None:
+            continue
+        outer, form, limit = parts
+        reach = form.interval(inner)
+        assert reach is not None
+        old = found.get((outer, limit))
+        low, high = reach if old is None else (min(old.low, reach[0]), max(old.high, reach[1]))
+        found[outer, limit] = Group(outer, limit, low, high)
+    return found
+
+
+def _conditions(stmt: Stmt, inner: dict[str, int]) -> Iterator[tuple[Expr, dict[str, int]]]:
+    """Conditions of guards and of "where"s, with the unrolled and vector loops inside `stmt` around each."""
+    match stmt:
+        case For():
+            fixed = stmt.kind in ("unroll", "vectorize")
+            # A serial loop inside hides its variable: what uses it is decided at that loop.
+            yield from _conditions(stmt.body, {**inner, stmt.var: stmt.extent} if fixed else inner)
+        case Alloc(_, body):
+            yield from _conditions(body, inner)
+        case If(cond, then, other):
+            yield from ((c, inner) for c in conjuncts(cond))
+            yield from _conditions(then, inner)
+            if other is not None:
+                yield from _conditions(other, inner)
+        case Block(stmts):
+            for s in stmts:
+                yield from _conditions(s, inner)
+        case Store() | Update():
+            for node in walk(stmt):
+                if isinstance(node, Op) and node.op == "where":
+                    yield from ((c, inner) for c in conjuncts(node.args[0]))
+
+
+def _decided(stmt: Stmt, group: Group, how: Callable[[Affine, Expr], Expr]) -> Stmt:
+    """`stmt` with each condition c of `group` replaced by how(its inner part, c)."""
+    outer_names = group.outer.names
+
+    def decide(cond: Expr) -> Expr:
+        parts = []
+        for c in conjuncts(cond):
+            known = bound(c)
+            if known is not None and known[1] == group.limit:
+                outer = tuple([t for t in known[0].terms if t[0] in outer_names])
+                if outer == group.outer.terms:
+                    c = how(Affine(0, tuple([t for t in known[0].terms if t[0] not in outer_names])), c)
+            if c == FALSE:
+                return FALSE
+            parts.append(c)
+        return conjunction(parts)
+
+    def inside(e: Expr) -> Expr:
+        if isinstance(e, Op) and e.op == "where":
+            cond = decide(e.args[0])
+            if isinstance(cond, Const):
+                return e.args[1] if cond.value else e.args[2]
+            return Op("where", (cond, *e.args[1:]), e.dtype)
+        return e
+
+    def rewrite(s: Stmt) -> Stmt:
+        match s:
+            case For():
+                body = rewrite(s.body)
+                return NOTHING if body == NOTHING else replace(s, body=body)
+            case Alloc(buffer, body):
+                body = rewrite(body)
+                return NOTHING if body == NOTHING else Alloc(buffer, body)
+            case Block(stmts):
+                new = [x for x in map(rewrite, stmts) if x != NOTHING]
+                return block(*new) if new else NOTHING
+            case If(cond, then, other):
+                cond = decide(cond)
+                if isinstance(cond, Const):
+                    return rewrite(then) if cond.value else NOTHING if other is None else rewrite(other)
+                return If(cond, rewrite(then), None if other is None else rewrite(other))
+            case Store() | Update() if any(isinstance(n, Op) and n.op == "where" for n in walk(s)):
+                return map_exprs(s, lambda e: map_expr(e, inside))
+        return s
+
+    return rewrite(stmt)
+
+
+def _peeled(loop: For) -> Stmt:
+    """A serial loop whose body is `if var < n: whole else: last` as a loop of whole rounds, then the last one."""
+    if not isinstance(loop.body, If):
+        return loop
+    whole = _rounds(loop.body.cond, loop)
+    if whole is None:
+        return loop
+    rest, left = loop.body.other, loop.extent - whole
+    if isinstance(rest, If) and left > 1 and rest.other is None and _rounds(rest.cond, loop) == whole + 1:
+        rest, left = rest.then, 1
+    if rest is not None and left > 1:
+        return loop
+    pieces = [replace(loop, extent=whole, body=loop.body.then)] if whole else []
+    if rest is None or left < 1:
+        return block(*pieces) if pieces else NOTHING
+    return block(*pieces, _at(rest, loop.var, whole))
+
+
+def _rounds(cond: Expr, loop: For) -> int | None:
+    """How many of the first rounds of `loop` satisfy `cond`, where it says no more than var < that number."""
+    known = bound(cond)
+    if known is None or len(known[0].terms) != 1:
+        return None
+    (name, c), limit = known[0].terms[0], known[1]
+    return max(0, min(loop.extent, -(-limit // c))) if name == loop.var and c > 0 else None
+
+
+def _at(stmt: Stmt, var: str, value: int) -> Stmt:
+    """`stmt` for one value of the loop variable `var`."""
+
+    def drop(s: Stmt) -> Stmt:
+        return replace(s, axes=tuple(a for a in s.axes if a != var)) if isinstance(s, Update) and var in s.axes else s
+
+    return map_leaves(substitute_in(stmt, {var: const(value)}), drop)

@@ -1,0 +1,147 @@
+"""Vector loops as the machine has them: one level, of native width, with private temporaries per lane."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.dtypes import DType
+from ..ir.nodes import Alloc, Block, Buffer, Cast, Expr, For, If, Load, Op, Prefetch, Stmt, Store, Update, Var, block
+from ..ir.walk import loops, map_exprs, map_expr, substitute_in, walk
+from .nests import map_leaves
+
+# Registers' worth of lanes of one vector loop that are unrolled; longer loops run serially over native vectors.
+_UNROLL_LIMIT = 8
+
+
+def single_level(stmt: Stmt) -> Stmt:
+    """`stmt` where a vector loop around another vector or parallel loop is a serial one."""
+    match stmt:
+        case For():
+            body = single_level(stmt.body)
+            nested = stmt.kind == "vectorize" and any(x.kind in ("vectorize", "parallel") for x in loops(body))
+            return replace(stmt, body=body, kind="serial" if nested else stmt.kind)
+        case Alloc():
+            return replace(stmt, body=single_level(stmt.body))
+        case If(cond, then, other):
+            return If(cond, single_level(then), None if other is None else single_level(other))
+        case Block(stmts):
+            return Block(tuple([single_level(s) for s in stmts]))
+    return stmt
+
+
+def private_lanes(stmt: Stmt) -> Stmt:
+    """`stmt` where a temporary of a vector loop gets a last dimension for the lanes and lives around the loop."""
+    match stmt:
+        case For(kind="vectorize"):
+            inside = [n.buffer for n in walk(stmt.body) if isinstance(n, Alloc)]
+            if not inside:
+                return stmt
+            names = frozenset(b.name for b in inside)
+            body = _with_lane(_without_allocs(stmt.body), names, Var(stmt.var))
+            out: Stmt = replace(stmt, body=body)
+            for b in reversed(inside):
+                out = Alloc(replace(b, shape=(*b.shape, stmt.extent), strides=None), out)
+            return out
+        case For() | Alloc():
+            return replace(stmt, body=private_lanes(stmt.body))
+        case If(cond, then, other):
+            return If(cond, private_lanes(then), None if other is None else private_lanes(other))
+        case Block(stmts):
+            return Block(tuple([private_lanes(s) for s in stmts]))
+    return stmt
+
+
+def _without_allocs(stmt: Stmt) -> Stmt:
+    match stmt:
+        case Alloc(_, body):
+            return _without_allocs(body)
+        case For():
+            return replace(stmt, body=_without_allocs(stmt.body))
+        case If(cond, then, other):
+            return If(cond, _without_allocs(then), None if other is None else _without_allocs(other))
+        case Block(stmts):
+            return block(*[_without_allocs(s) for s in stmts])
+    return stmt
+
+
+def _with_lane(stmt: Stmt, names: frozenset[str], lane: Expr) -> Stmt:
+    def read(e: Expr) -> Expr:
+        return Load(e.buffer, (*e.indices, lane), e.dtype) if isinstance(e, Load) and e.buffer in names else e
+
+    def write(s: Stmt) -> Stmt:
+        match s:
+            case Store(buffer=b) | Prefetch(buffer=b) if b in names:
+                return replace(s, indices=(*s.indices, lane))
+            case Update(targets=targets) if names.intersection(targets):
+                return replace(s, indices=(*s.indices, lane))
+        return s
+
+    return map_leaves(map_exprs(stmt, lambda e: map_expr(e, read)), write)
+
+
+def native_width(stmt: Stmt, vector_bytes: int, dtypes: dict[str, DType]) -> Stmt:
+    """`stmt` with every vector loop cut into vectors of the machine; what is left over, into powers of two."""
+    match stmt:
+        case For(kind="vectorize"):
+            return _cut(stmt, max(1, vector_bytes // _widest(stmt.body, dtypes)))
+        case For() | Alloc():
+            body = native_width(stmt.body, vector_bytes, dtypes)
+            return stmt if body is stmt.body else replace(stmt, body=body)
+        case If(cond, then, other):
+            rest = None if other is None else native_width(other, vector_bytes, dtypes)
+            return If(cond, native_width(then, vector_bytes, dtypes), rest)
+        case Block(stmts):
+            return Block(tuple([native_width(s, vector_bytes, dtypes) for s in stmts]))
+    return stmt
+
+
+def _widest(stmt: Stmt, dtypes: dict[str, DType]) -> int:
+    """Bytes of the widest element that lanes of `stmt` compute with; index arithmetic does not count."""
+    sizes = [4]
+    for node in walk(stmt):
+        match node:
+            case Store(buffer=name):
+                sizes.append(dtypes[name].bytes)
+            case Update(targets=targets):
+                sizes += [dtypes[t].bytes for t in targets]
+            case Load(dtype=dtype) | Cast(dtype=dtype):
+                sizes.append(dtype.bytes)
+            case Op(dtype=dtype) if dtype.is_float:
+                sizes.append(dtype.bytes)
+    return max(sizes)
+
+
+def _cut(loop: For, lanes: int) -> Stmt:
+    extent = loop.extent
+    if extent <= 1:
+        return replace(loop, kind="unroll")
+    if extent <= lanes and extent & (extent - 1) == 0:
+        return loop
+    pieces: list[Stmt] = []
+    start = 0
+    whole = extent // lanes
+    if whole > 1:
+        outer = f"{loop.var}.v"
+        body = _piece(loop, Var(outer) * lanes, lanes)
+        pieces.append(For(outer, whole, body, "unroll" if whole <= _UNROLL_LIMIT else "serial"))
+        start = whole * lanes
+    while start < extent:
+        width = min(lanes, 1 << ((extent - start).bit_length() - 1))
+        pieces.append(_piece(loop, start, width))
+        start += width
+    return block(*pieces)
+
+
+def _piece(loop: For, start: Expr | int, width: int) -> Stmt:
+    """Iterations start..start+width of `loop`, as one vector (one statement where the width is 1)."""
+    lane = f"{loop.var}.l"
+    position: Expr = Var(lane) if isinstance(start, int) and start == 0 else Var(lane) + start
+    body = substitute_in(loop.body, {loop.var: position})
+
+    def renamed(s: Stmt) -> Stmt:
+        if isinstance(s, Update) and loop.var in s.axes:
+            outer = (f"{loop.var}.v",) if not isinstance(start, int) else ()
+            return replace(s, axes=tuple(n for a in s.axes for n in ((*outer, lane) if a == loop.var else (a,))))
+        return s
+
+    return For(lane, width, map_leaves(body, renamed), "vectorize" if width > 1 else "unroll")
