@@ -24,7 +24,9 @@ def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:
     if target.kind != "cpu":
         raise BackendError(f"the LLVM backend compiles for CPUs, not for {target.name} ({target.kind})")
     if not target.runs_here():
-        raise BackendError(f"this machine cannot run code for {target.name}; cross_compile gives its object code")
+        raise BackendError(
+            f"this machine cannot run code for {target.name}; cross_compile gives its object code"
+        )
     from .llvm import codegen, link
 
     lowered, module, code = _generate(program, target, cache)

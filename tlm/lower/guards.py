@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from ..ir.affine import Affine, affine, bound, conjunction, conjuncts, implied
+from ..ir.affine import Affine, bound, conjunction, conjuncts, implied
 from ..ir.dtypes import boolean
 from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Stmt, block, op
 from ..ir.walk import free_vars

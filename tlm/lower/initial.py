@@ -68,7 +68,9 @@ def _stores(update: Update, dtypes: dict[str, DType]) -> Stmt:
 def _explicit(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
     match stmt:
         case For(var=var):
-            found = [(p, u) for p, u in leaves(stmt.body) if isinstance(u, Update) and u.init and var in u.axes]
+            found = [
+                (p, u) for p, u in leaves(stmt.body) if isinstance(u, Update) and u.init and var in u.axes
+            ]
             if not found:
                 return replace(stmt, body=_explicit(stmt.body, dtypes))
             done = {id(u) for _, u in found}

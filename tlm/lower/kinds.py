@@ -45,7 +45,9 @@ def _capped(stmt: Stmt, lanes: int) -> tuple[Stmt, int]:
     match stmt:
         case For():
             body, size = _capped(stmt.body, lanes)
-            copies = {"unroll": stmt.extent, "vectorize": -(-stmt.extent // lanes)}.get(stmt.kind, stmt.unroll)
+            copies = {"unroll": stmt.extent, "vectorize": -(-stmt.extent // lanes)}.get(
+                stmt.kind, stmt.unroll
+            )
             if copies * size <= EXPANSION_LIMIT:
                 return replace(stmt, body=body), copies * size
             if stmt.kind == "vectorize":

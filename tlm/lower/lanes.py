@@ -81,9 +81,7 @@ def _rewrite(outer: For, path: Path, update: Update, dtypes: dict[str, DType]) -
     nest = map_leaves(outer, lambda s: partial if s is update else s)
 
     def merge(renamed: dict[str, Expr]) -> Stmt:
-        values = tuple(
-            Load(n, tuple([substitute(i, renamed) for i in at]), dtypes[n]) for n in names
-        )
+        values = tuple(Load(n, tuple([substitute(i, renamed) for i in at]), dtypes[n]) for n in names)
         indices = tuple([substitute(i, renamed) for i in update.indices])
         lane_axis = f"{lane.var}@{names[0]}"
         return replace(update, indices=indices, values=values, axes=(*outer_axes, lane_axis))
@@ -97,4 +95,6 @@ def _rewrite(outer: For, path: Path, update: Update, dtypes: dict[str, DType]) -
 
 
 def _fresh(name: str, taken: dict[str, DType]) -> str:
-    return name if name not in taken else next(n for i in range(2, 1 << 20) if (n := f"{name}{i}") not in taken)
+    return (
+        name if name not in taken else next(n for i in range(2, 1 << 20) if (n := f"{name}{i}") not in taken)
+    )

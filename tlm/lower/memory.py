@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ..ir.affine import Affine, affine
-from ..ir.dtypes import DType
 from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Prefetch, Stmt, Store, Update
 from ..ir.walk import reads, walk
 from .guards import NOTHING
@@ -139,7 +138,9 @@ def _accesses(
         case For(kind="vectorize"):
             return _accesses(stmt.body, buffer, fixed, stmt, found)
         case For(kind="parallel"):
-            return buffer.name not in {n.buffer for n in walk(stmt) if isinstance(n, Load | Store)} | reads(stmt)
+            return buffer.name not in {n.buffer for n in walk(stmt) if isinstance(n, Load | Store)} | reads(
+                stmt
+            )
         case For():
             single = {**fixed, stmt.var: 1} if stmt.extent == 1 and stmt.bound is None else fixed
             return _accesses(stmt.body, buffer, single, lane, found)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..ir.affine import conjunction, conjuncts
 from ..ir.nodes import Alloc, Block, Expr, For, If, Stmt, Var, block
-from ..ir.walk import free_vars, substitute
+from ..ir.walk import free_vars, map_stmt, substitute
 
 Path = tuple[For | If | Alloc, ...]
 
@@ -42,8 +42,17 @@ def map_leaves(stmt: Stmt, f: Callable[[Stmt], Stmt]) -> Stmt:
             return f(stmt)
 
 
+def map_loops(stmt: Stmt, f: Callable[[For], For]) -> Stmt:
+    """`stmt` with every loop replaced by f(it), the inner ones first."""
+    return map_stmt(stmt, lambda s: f(s) if isinstance(s, For) else s)
+
+
 def spatial_copy(
-    path: Path, axes: tuple[str, ...], suffix: str, build: Callable[[Mapping[str, Expr]], Stmt], used: frozenset[str]
+    path: Path,
+    axes: tuple[str, ...],
+    suffix: str,
+    build: Callable[[Mapping[str, Expr]], Stmt],
+    used: frozenset[str],
 ) -> Stmt:
     """The loops of `path` that are not reduced over, as a nest of their own around build(renaming).
 

@@ -21,7 +21,7 @@ from ..ir.dtypes import boolean
 from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Op, Stmt, Store, Update, block, const
 from ..ir.walk import map_expr, map_exprs, substitute_in, walk
 from .guards import FALSE, NOTHING
-from .nests import map_leaves
+from .nests import map_leaves, map_loops
 
 TRUE = Const(True, boolean)
 # Versions of one nest; each is compiled.
@@ -127,7 +127,8 @@ def _choose(group: Group, var: str, body: Stmt, scope: Scope) -> Stmt:
         none = version(TRUE, lambda inner, cond: FALSE)
         rest = None if none == NOTHING else none
     if any_holds is not False and group.has_partial:
-        part = version(some, remaining)
+        # The last tile is a small part of the work: unrolling it further would mostly cost compile time.
+        part = map_loops(version(some, remaining), lambda loop: replace(loop, unroll=1))
         rest = part if any_holds is True else If(some, part, rest)
     if holds is False:
         return NOTHING if rest is None else rest
@@ -269,6 +270,10 @@ def _at(stmt: Stmt, var: str, value: int) -> Stmt:
     """`stmt` for one value of the loop variable `var`."""
 
     def drop(s: Stmt) -> Stmt:
-        return replace(s, axes=tuple(a for a in s.axes if a != var)) if isinstance(s, Update) and var in s.axes else s
+        return (
+            replace(s, axes=tuple(a for a in s.axes if a != var))
+            if isinstance(s, Update) and var in s.axes
+            else s
+        )
 
     return map_leaves(substitute_in(stmt, {var: const(value)}), drop)

@@ -5,8 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.dtypes import DType
-from ..ir.nodes import Alloc, Block, Buffer, Cast, Expr, For, If, Load, Op, Prefetch, Stmt, Store, Update, Var, block
-from ..ir.walk import loops, map_exprs, map_expr, substitute_in, walk
+from ..ir.nodes import (
+    Alloc,
+    Block,
+    Cast,
+    Expr,
+    For,
+    If,
+    Load,
+    Op,
+    Prefetch,
+    Stmt,
+    Store,
+    Update,
+    Var,
+    block,
+)
+from ..ir.walk import loops, map_expr, map_exprs, substitute_in, walk
 from .nests import map_leaves
 
 # Registers' worth of lanes of one vector loop that are unrolled; longer loops run serially over native vectors.
@@ -18,7 +33,9 @@ def single_level(stmt: Stmt) -> Stmt:
     match stmt:
         case For():
             body = single_level(stmt.body)
-            nested = stmt.kind == "vectorize" and any(x.kind in ("vectorize", "parallel") for x in loops(body))
+            nested = stmt.kind == "vectorize" and any(
+                x.kind in ("vectorize", "parallel") for x in loops(body)
+            )
             return replace(stmt, body=body, kind="serial" if nested else stmt.kind)
         case Alloc():
             return replace(stmt, body=single_level(stmt.body))
@@ -141,7 +158,9 @@ def _piece(loop: For, start: Expr | int, width: int) -> Stmt:
     def renamed(s: Stmt) -> Stmt:
         if isinstance(s, Update) and loop.var in s.axes:
             outer = (f"{loop.var}.v",) if not isinstance(start, int) else ()
-            return replace(s, axes=tuple(n for a in s.axes for n in ((*outer, lane) if a == loop.var else (a,))))
+            return replace(
+                s, axes=tuple(n for a in s.axes for n in ((*outer, lane) if a == loop.var else (a,)))
+            )
         return s
 
     return For(lane, width, map_leaves(body, renamed), "vectorize" if width > 1 else "unroll")

@@ -51,7 +51,9 @@ class Arithmetic:
         """a * b + c for f32 and f64, rounded once where the target can."""
         t = value_type(dtype, lanes)
         if self.fma:
-            return self.pure(f"call {t} @llvm.fma.{suffix(scalar_type(dtype), lanes)}({t} {a}, {t} {b}, {t} {c})")
+            return self.pure(
+                f"call {t} @llvm.fma.{suffix(scalar_type(dtype), lanes)}({t} {a}, {t} {b}, {t} {c})"
+            )
         product = self.pure(f"fmul {t} {a}, {b}")
         return self.pure(f"fadd {t} {product}, {c}")
 
@@ -74,7 +76,9 @@ class Arithmetic:
         if to in (f16, bf16):
             if source == f64 or source.is_integer:
                 # Rounding twice could differ from rounding once: an odd last bit keeps what was cut off.
-                return to_half(self, _round_to_odd(self, self.cast(value, source, f64, lanes), lanes), to, lanes)
+                return to_half(
+                    self, _round_to_odd(self, self.cast(value, source, f64, lanes), lanes), to, lanes
+                )
             return to_half(self, self.cast(value, source, f32, lanes), to, lanes)
         return _plain_cast(self, value, source, to, lanes)
 
@@ -103,7 +107,9 @@ def _plain_cast(a: Arithmetic, value: str, source: DType, to: DType, lanes: int)
     old, new = value_type(source, lanes), value_type(to, lanes)
     if to == boolean:
         zero = literal(0, source, lanes)
-        return a.pure(f"fcmp une {old} {value}, {zero}" if source.is_float else f"icmp ne {old} {value}, {zero}")
+        return a.pure(
+            f"fcmp une {old} {value}, {zero}" if source.is_float else f"icmp ne {old} {value}, {zero}"
+        )
     if source.is_float and to.is_float:
         return a.pure(f"{'fpext' if to.bytes > source.bytes else 'fptrunc'} {old} {value} to {new}")
     if source.is_float:
@@ -234,7 +240,9 @@ def _shift(left: bool) -> Emitter:
         t = value_type(d, n)
         fits = a.pure(f"icmp ult {t} {x[1]}, {literal(d.bits, d, n)}")
         if left or d.kind == "uint":
-            shifted = a.pure(f"{'shl' if left else 'lshr'} {t} {x[0]}, {a.select(fits, n, x[1], literal(0, d, n), t)}")
+            shifted = a.pure(
+                f"{'shl' if left else 'lshr'} {t} {x[0]}, {a.select(fits, n, x[1], literal(0, d, n), t)}"
+            )
             return a.select(fits, n, shifted, literal(0, d, n), t)
         return a.pure(f"ashr {t} {x[0]}, {a.select(fits, n, x[1], literal(d.bits - 1, d, n), t)}")
 
@@ -290,25 +298,32 @@ def _is_finite(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
     return a.pure(f"fcmp olt {value_type(d, n)} {size}, {literal(float('inf'), d, n)}")
 
 
-def _float_mod(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
-    """numpy's %: the remainder with the sign of the divisor."""
+def _float_remainder(a: Arithmetic, d: DType, n: int, x: list[str]) -> tuple[str, str]:
+    """(C's remainder, whether it is not 0 and has another sign than the divisor)."""
     t, zero = value_type(d, n), literal(0.0, d, n)
     left = a.library.call(a, "rem", d, n, x)
     some = a.pure(f"fcmp une {t} {left}, {zero}")
     negative = a.pure(f"fcmp olt {t} {left}, {zero}")
     other = a.pure(f"fcmp olt {t} {x[1]}, {zero}")
     mixed = a.pure(f"xor {vector('i1', n)} {negative}, {other}")
-    add = a.pure(f"and {vector('i1', n)} {some}, {mixed}")
-    moved = a.pure(f"fadd {t} {left}, {x[1]}")
+    return left, a.pure(f"and {vector('i1', n)} {some}, {mixed}")
+
+
+def _float_mod(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
+    """numpy's %: the remainder with the sign of the divisor."""
+    t, zero = value_type(d, n), literal(0.0, d, n)
+    left, mixed = _float_remainder(a, d, n, x)
+    moved = a.select(mixed, n, a.pure(f"fadd {t} {left}, {x[1]}"), left, t)
     signed = intrinsic("copysign")(a, d, n, [zero, x[1]])
-    return a.select(add, n, moved, a.select(some, n, left, signed, t), t)
+    return a.select(a.pure(f"fcmp oeq {t} {left}, {zero}"), n, signed, moved, t)
 
 
 def _float_floordiv(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
-    """numpy's //: (x - x % y) / y, rounded to the nearest whole number; x / y itself where y is 0."""
+    """numpy's //: the exact quotient of x less its remainder; x / y itself where y is 0."""
     t, zero = value_type(d, n), literal(0.0, d, n)
-    left = _float_mod(a, d, n, x)
+    left, mixed = _float_remainder(a, d, n, x)
     quotient = a.pure(f"fdiv {t} {a.pure(f'fsub {t} {x[0]}, {left}')}, {x[1]}")
+    quotient = a.select(mixed, n, a.pure(f"fsub {t} {quotient}, {literal(1.0, d, n)}"), quotient, t)
     floor = intrinsic("floor")(a, d, n, [quotient])
     gap = a.pure(f"fsub {t} {quotient}, {floor}")
     up = a.pure(f"fcmp ogt {t} {gap}, {literal(0.5, d, n)}")

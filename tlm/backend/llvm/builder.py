@@ -26,7 +26,18 @@ class Scope:
 class Function:
     """Text of one function under construction. `memos` alternates the heads and the bodies of the open scopes."""
 
-    __slots__ = ("_count", "attributes", "block", "entry", "lines", "loads", "memos", "root", "scopes", "signature")
+    __slots__ = (
+        "_count",
+        "attributes",
+        "block",
+        "entry",
+        "lines",
+        "loads",
+        "memos",
+        "root",
+        "scopes",
+        "signature",
+    )
 
     def __init__(self, signature: str) -> None:
         self.signature = signature

@@ -78,7 +78,9 @@ class _Emitter(Statements):
         for n, b in enumerate(self.program.parameters):
             arguments.append(f"ptr {_attributes(b, written)} %p{n}")
             self.places[b.name] = Place(b, f"%p{n}")
-        self._begin(f"define void @{self.symbol}({', '.join([*arguments, 'ptr %workspace', 'i64 %threads'])}) #0")
+        self._begin(
+            f"define void @{self.symbol}({', '.join([*arguments, 'ptr %workspace', 'i64 %threads'])}) #0"
+        )
         self.statement(self.program.body)
         self.function.line("ret void")
         parallel = bool(self.functions)
@@ -112,7 +114,9 @@ class _Emitter(Statements):
             f.entry.append(f"  {name} = alloca [{buffer.size} x {memory_type(buffer.dtype)}], align 64")
             self._inside(alloc, name)
             return
-        f.entry.append(f"  {name} = getelementptr i8, ptr %{'own' if self.worker else 'workspace'}, i64 {self.used}")
+        f.entry.append(
+            f"  {name} = getelementptr i8, ptr %{'own' if self.worker else 'workspace'}, i64 {self.used}"
+        )
         self.used += _round(size, _LINE)
         self._inside(alloc, name)
         self.used -= _round(size, _LINE)
@@ -168,7 +172,9 @@ class _Emitter(Statements):
     def _worker(self, name: str, loop: For, touched: list[str], variables: list[str]) -> None:
         """The function that runs the iterations of one member of the team."""
         written = writes(loop.body)
-        arguments = [f"ptr {_attributes(self.places[b].buffer, written)} %p{n}" for n, b in enumerate(touched)]
+        arguments = [
+            f"ptr {_attributes(self.places[b].buffer, written)} %p{n}" for n, b in enumerate(touched)
+        ]
         arguments += ["ptr %workspace", *[f"i64 %n{n}" for n in range(len(variables))]]
         arguments += ["i64 %stop", "i64 %member", "i64 %members"]
         self.places = {b: Place(self.places[b].buffer, f"%p{n}") for n, b in enumerate(touched)}

@@ -27,7 +27,9 @@ def from_half(a: Arithmetic, value: str, dtype: DType, lanes: int) -> str:
     wide = a.pure(f"zext {short} {value} to {word}")
     low = a.pure(f"and {word} {wide}, {literal(0x7FFF, i32, n)}")
     shifted = a.pure(f"shl {word} {low}, {literal(13, i32, n)}")
-    scaled = a.pure(f"fmul {single} {a.pure(f'bitcast {word} {shifted} to {single}')}, {literal(2.0**112, f32, n)}")
+    scaled = a.pure(
+        f"fmul {single} {a.pure(f'bitcast {word} {shifted} to {single}')}, {literal(2.0**112, f32, n)}"
+    )
     special = a.pure(f"icmp uge {word} {low}, {literal(0x7C00, i32, n)}")
     bits = a.pure(f"bitcast {single} {scaled} to {word}")
     bits = a.select(special, n, a.pure(f"or {word} {bits}, {literal(0x7F800000, i32, n)}"), bits, word)

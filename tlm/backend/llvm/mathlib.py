@@ -79,7 +79,9 @@ class Library:
         self._declare(symbol, t, len(args))
         return a.pure(f"call {t} @{symbol}({', '.join([f'{t} {x}' for x in args])})")
 
-    def _pieces(self, a: Arithmetic, symbol: str, dtype: DType, lanes: int, width: int, args: list[str]) -> str:
+    def _pieces(
+        self, a: Arithmetic, symbol: str, dtype: DType, lanes: int, width: int, args: list[str]
+    ) -> str:
         """Calls on vectors of `width` lanes, cut out of or filled up from `lanes`."""
         t, part = vector(scalar_type(dtype), lanes), vector(scalar_type(dtype), width)
         self._declare(symbol, part, len(args))
@@ -105,7 +107,9 @@ class Library:
         t, out = vector(element, lanes), "poison"
         for lane in range(lanes):
             one = [a.pure(f"extractelement {t} {x}, i64 {lane}") for x in args]
-            out = a.pure(f"insertelement {t} {out}, {element} {self._scalar(a, name, dtype, one)}, i64 {lane}")
+            out = a.pure(
+                f"insertelement {t} {out}, {element} {self._scalar(a, name, dtype, one)}, i64 {lane}"
+            )
         return out
 
 

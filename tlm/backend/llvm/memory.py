@@ -11,7 +11,17 @@ from ...ir.walk import walk
 from ...lower.memory import Layout
 from .arith import Arithmetic
 from .builder import Function
-from .types import Known, mask_literal, memory_type, scalar_type, splat_literal, suffix, value_type, vector, vector_literal
+from .types import (
+    Known,
+    mask_literal,
+    memory_type,
+    scalar_type,
+    splat_literal,
+    suffix,
+    value_type,
+    vector,
+    vector_literal,
+)
 
 Mask = str | tuple[bool, ...] | None
 

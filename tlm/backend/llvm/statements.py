@@ -98,7 +98,12 @@ class Statements(Values):
         lanes = targets[0].lanes
         product = stmt.values[0]
         dtype = targets[0].place.buffer.dtype
-        if stmt.combiner == "sum" and isinstance(product, Op) and product.op == "mul" and dtype.name in _FUSED:
+        if (
+            stmt.combiner == "sum"
+            and isinstance(product, Op)
+            and product.op == "mul"
+            and dtype.name in _FUSED
+        ):
             a, b = (self.code(x) for x in product.args)
             target = targets[0]
 
@@ -168,10 +173,16 @@ class Statements(Values):
             size = n
             while size > 2:
                 size //= 2
-                halves = [[self._half(p, scalar_type(d), size, h) for p, d in zip(parts, dtypes, strict=True)] for h in (0, 1)]
+                halves = [
+                    [self._half(p, scalar_type(d), size, h) for p, d in zip(parts, dtypes, strict=True)]
+                    for h in (0, 1)
+                ]
                 parts = merges[size](*halves)
             pair = [
-                [self.pure(f"extractelement {value_type(d, 2)} {p}, i64 {h}") for p, d in zip(parts, dtypes, strict=True)]
+                [
+                    self.pure(f"extractelement {value_type(d, 2)} {p}, i64 {h}")
+                    for p, d in zip(parts, dtypes, strict=True)
+                ]
                 for h in (0, 1)
             ]
             old = [t.load() for t in targets]
@@ -199,7 +210,10 @@ class Statements(Values):
 
     def _masked_sides(self, stmt: If, cond: str | tuple[bool, ...]) -> None:
         outside = self.mask
-        for side, holds in ((stmt.then, cond), (stmt.other, self.logic("not", [(cond, self.lanes)], self.lanes))):
+        for side, holds in (
+            (stmt.then, cond),
+            (stmt.other, self.logic("not", [(cond, self.lanes)], self.lanes)),
+        ):
             assert not isinstance(holds, bool)
             if side is None:
                 continue
@@ -262,7 +276,9 @@ class Statements(Values):
             self.lane, self.lanes = lane, lanes
         elif loop.kind == "parallel" and loop.extent > 1:
             self.parallel(loop)
-        elif loop.bound is None and (loop.kind in ("unroll", "vectorize") or loop.extent <= max(loop.unroll, 1)):
+        elif loop.bound is None and (
+            loop.kind in ("unroll", "vectorize") or loop.extent <= max(loop.unroll, 1)
+        ):
             for i in range(loop.extent):
                 self.env[loop.var] = i
                 self.statement(loop.body)
@@ -354,4 +370,3 @@ class Statements(Values):
                 self.slots[name][base] = phi
                 out.append((name, base, phi))
         return out
-

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...ir.dtypes import DType, boolean, i64
 from ...ir.nodes import Cast, Const, Expr, Load, Op, Var
-
 from .memory import Code, Memory, linear
 from .types import Known, literal, mask_literal, scalar_type, splat_literal, value_type, vector
 
@@ -66,9 +65,7 @@ class Values(Memory):
     def _index(self, expr: Expr) -> Code:
         form = linear(expr)
         step = form.terms.pop(self.lane, 0) if self.lane is not None else 0
-        codes = [(self.code(e), c) for e, c in form.others] if form.others else []
-        varying = [(code, c) for code, c in codes if code.lanes > 1]
-        if varying or (len(codes) == 1 and form.others[0][0] is expr):
+        if any(e is expr or self.code(e).lanes > 1 for e, _ in form.others):
             return self._operation(expr.op, expr.args, expr.dtype)  # type: ignore[union-attr]
         base = self.uniform_sum(form)
         if not step:
@@ -107,7 +104,8 @@ class Values(Memory):
     def _compare(self, name: str, a: Expr, b: Expr) -> Code:
         form = linear(b, -1, linear(a))
         step = form.terms.pop(self.lane, 0) if self.lane is not None else 0
-        if any(self.code(e).lanes > 1 for e, _ in form.others):
+        if form.others:
+            # Data, or index arithmetic that is not affine: the difference could overflow.
             return self._operation(name, (a, b), boolean)
         base = self.uniform_sum(form)
         predicate, holds = _COMPARE[name]
@@ -121,7 +119,9 @@ class Values(Memory):
             if n == 1:
                 return self.pure(f"icmp {predicate} i64 {start}, 0")
             low = self.pure(f"call i64 @llvm.smax.i64(i64 {start}, i64 {-_FAR})")
-            near = self.pure(f"trunc i64 {self.pure(f'call i64 @llvm.smin.i64(i64 {low}, i64 {_FAR})')} to i32")
+            near = self.pure(
+                f"trunc i64 {self.pure(f'call i64 @llvm.smin.i64(i64 {low}, i64 {_FAR})')} to i32"
+            )
             limit = self.arith.splat(self.pure(f"sub i32 0, {near}"), "i32", n)
             return self.pure(f"icmp {predicate} <{n} x i32> {self.iota('i32', step)}, {limit}")
 
@@ -218,5 +218,3 @@ def known_text(value: Known, lanes: int) -> str:
         return mask_literal(value)
     one = "true" if value else "false"
     return one if lanes == 1 else splat_literal(one, "i1", lanes)
-
-
