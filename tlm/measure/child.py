@@ -66,6 +66,10 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
     def send(self, header: Message, blob: bytes = b"") -> None:
         """Give the worker a job; Died where it is gone."""
         try:

@@ -65,9 +65,10 @@ class Pool:
 
     def _start(self, slot: _Slot, work: Work, number: int, values: Values) -> Built | None:
         allowed = self._limits.build
-        if slot.child is None:
+        if slot.child is None or not slot.child.alive:
+            self._end(slot)
             slot.child, slot.workload = Child(self._toolchain, self._limits.memory), ""
-            allowed += START_SECONDS
+            allowed = START_SECONDS
         message: Message = {"job": "build", "values": list(values)}
         if slot.workload != work.key:
             message |= work.fields
@@ -90,14 +91,18 @@ class Pool:
             job = slot.job
             try:
                 answer, code = child.receive()
+                if answer.get("status") == "ready":
+                    slot.deadline = time.monotonic() + self._limits.build
+                    continue
                 results[job] = _built(answer, code)
                 slot.job = None
             except Died:
                 results[job] = self._failed(slot, "crash", "builder ")
         now = time.monotonic()
         for slot in busy.values():
-            if slot.job is not None and now > slot.deadline:
-                results[slot.job] = self._failed(slot, "timeout", f"not built in {self._limits.build:g} s; ")
+            late = slot.job
+            if late is not None and now > slot.deadline:
+                results[late] = self._failed(slot, "timeout", f"not built in {self._limits.build:g} s; ")
 
     def _failed(self, slot: _Slot, status: Status, why: str) -> Built:
         return Built(status, why + self._end(slot))

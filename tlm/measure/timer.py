@@ -77,24 +77,28 @@ class Timer:
 
     def ask(self, work: Work, message: Message, blob: bytes, seconds: float, going: Going) -> Message:
         """One request; TimeoutError where there is no answer in time, Died where the worker has died."""
-        if self._child is None:
+        if self._child is None or not self._child.alive:
+            self.close()
             self._child = Child(self._toolchain, self._limits.memory)
-            seconds += START_SECONDS
+            self._answer(self._child, START_SECONDS, going)
         if self._workload != work.key:
             self._workload, self._loaded = work.key, set()
             message = message | work.fields
         self._child.send(message, blob)
+        return self._answer(self._child, seconds, going)
+
+    def _answer(self, child: Child, seconds: float, going: Going) -> Message:
         end = time.monotonic() + seconds
-        while not ready([self._child], max(0.0, min(POLL_SECONDS, end - time.monotonic()))):
+        while not ready([child], max(0.0, min(POLL_SECONDS, end - time.monotonic()))):
             if not going():
                 raise Stopped
             if time.monotonic() > end:
                 raise TimeoutError
-        return self._child.receive()[0]
+        return child.receive()[0]
 
     def ensure_loaded(self, work: Work, number: int, code: bytes, limit: float, going: Going) -> Message:
         """Load a candidate unless the present worker has it."""
-        if self._child is None or self._workload != work.key:
+        if self._child is None or not self._child.alive or self._workload != work.key:
             answer = self.ask(work, {"job": "prepare"}, b"", PREPARE_SECONDS, going)
             if answer["status"] != "ok":
                 return answer
@@ -142,6 +146,9 @@ class _Batch:
             return None
         if answer["status"] != "ok":
             timing.status, timing.message = answer["status"], str(answer.get("message", ""))
+            if timing.status == "wrong":
+                # It may have written where the inputs or the code of others are: the rest gets a new process.
+                self._timer.close()
             return None
         return answer
 

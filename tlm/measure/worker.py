@@ -81,6 +81,7 @@ def main() -> None:
     worker = Worker(getattr(import_module(module), name)())
     _limit_memory(int(memory))
     with Connection(int(descriptor)) as pipe:
+        send(pipe, {"status": "ready"})
         while True:
             try:
                 message, blob = receive(pipe)

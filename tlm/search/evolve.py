@@ -1,0 +1,294 @@
+"""Evolutionary search with a learned cost model, in the manner of Ansor (Zheng et al., OSDI 2020).
+
+Each batch is what the model likes best of some generations of changed and crossed sentences, and a part by
+dice. At the end the fastest few are timed again, one at a time, so that a lucky first timing does not win.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from ..errors import RecordError, TlmWarning
+from ..ir import canonical
+from ..ir.nodes import Program
+from ..lang.encode import prompt as encode
+from ..lang.features import matrix
+from ..measure.measure import Watch
+from ..measure.record import Record, Values
+from ..measure.store import Store
+from ..space.choice import Space
+from ..space.decide import Decided, run
+from ..space.spaces import space_for
+from ..target import Target
+from . import cost
+from .heuristic import heuristic
+from .progress import Progress, Report, Result, interruption
+from .propose import Proposer
+
+BATCH = 32
+FIRST_BATCH = 24
+LEAST_TO_FIT = 12
+DICE = 0.15
+TOP = 8
+REPORT_SECONDS = 2.0
+
+
+class Measures(Protocol):
+    """What a search needs of a Measurer."""
+
+    def measure(
+        self,
+        program: Program,
+        candidates: Sequence[Values],
+        *,
+        kind: str = "search",
+        best: float = math.inf,
+        thorough: bool = False,
+        watch: Watch | None = None,
+    ) -> list[Record]:
+        """See `Measurer.measure`."""
+
+
+def search(
+    program: Program,
+    target: Target,
+    measurer: Measures,
+    *,
+    trials: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    progress: Report | None = None,
+    store: Store | None = None,
+    resume: bool = True,
+    first: Sequence[Values] = (),
+    model: str | Path | None = None,
+    space: Callable[[], Space] | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> Result:
+    """The fastest schedule of `program` (unscheduled) that measuring finds.
+
+    Ends after `trials` candidates (those of the store count, where `resume`), after `seconds`, when the
+    space is exhausted, or at Ctrl-C, which gives the best so far. With neither limit 200 are tried. `first`
+    are candidates to begin with, beside the heuristic's. New records go to `store` after each batch.
+    `progress` is called every few seconds. `model` is a file from which a cost model is read and to which
+    it is written. The same seed and the same timings give the same search.
+    """
+    if trials is None and seconds is None:
+        trials = 200
+    run_ = _Search(program, target, measurer, trials, seconds, seed, progress, store, model, space, now)
+    with interruption() as asked:
+        run_.interrupted = asked
+        run_.begin(first, resume)
+        while run_.batch():
+            pass
+        run_.finish()
+    return run_.result
+
+
+class _Search:
+    """One search: everything known of the workload, and the clock."""
+
+    def __init__(
+        self,
+        program: Program,
+        target: Target,
+        measurer: Measures,
+        trials: int | None,
+        seconds: float | None,
+        seed: int,
+        progress: Report | None,
+        store: Store | None,
+        model: str | Path | None,
+        space: Callable[[], Space] | None,
+        now: Callable[[], float],
+    ) -> None:
+        self.program, self.target, self.measurer = program, target, measurer
+        self.trials, self.seconds, self.progress, self.store, self.now = trials, seconds, progress, store, now
+        self.own_space = space is None
+        self.space = space or (lambda: space_for(program, target))
+        self.rng = Random(seed)
+        self.proposer = Proposer(self.space, self.rng)
+        self.prompt = encode(program, target)
+        self.key = canonical.key(program)
+        self.known: dict[Values, Decided] = {}
+        self.scores: dict[Values, float] = {}
+        self.finals: dict[Values, float] = {}
+        self.waiting: list[Decided] = []
+        self.result = Result()
+        self.interrupted: Callable[[], bool] = lambda: False
+        self.model_path, self.model = model, _load_model(model)
+        self.start = now()
+        self.reported = self.start
+
+    def begin(self, first: Sequence[Values], resume: bool) -> None:
+        """Take over what the store knows, and queue the candidates to begin with."""
+        if resume and self.store is not None:
+            self._resume(self.store)
+        queue = [d for v in first if (d := self.proposer.replayed(v)) is not None]
+        if self.own_space:
+            queue.append(run(self.space(), heuristic))
+        self.waiting = [d for d in {d.values: d for d in queue}.values() if d.values not in self.scores]
+
+    def _resume(self, store: Store) -> None:
+        lost = 0
+        for record in store.records(self.key, self.target.key):
+            if record.cache != "warm":
+                continue
+            decided = self.known.get(record.choices) or self.proposer.replayed(record.choices)
+            if decided is None:
+                lost += 1
+                continue
+            self._learn(record, decided)
+        self.result.reused = len(self.scores)
+        if lost:
+            warnings.warn(
+                f"{store.path}: {lost} records of {self.program.name} are of another version of its space and"
+                " cannot be used",
+                TlmWarning,
+                stacklevel=4,
+            )
+
+    def _learn(self, record: Record, decided: Decided) -> None:
+        values = record.choices
+        self.known[values] = decided
+        self.scores[values] = min(record.score, self.scores.get(values, math.inf))
+        if record.kind == "final":
+            self.finals[values] = record.score
+
+    @property
+    def best(self) -> float:
+        return min(self.scores.values(), default=math.inf)
+
+    def batch(self) -> bool:
+        """Propose, measure and learn from one batch; False where the search is over."""
+        size = self._size()
+        if size <= 0:
+            return False
+        if len(self.scores) >= LEAST_TO_FIT:
+            self._fit()
+        with self._timed("propose"):
+            chosen = self._choose(size)
+        if not chosen:
+            self.result.stopped = "exhausted"
+            return False
+        with self._timed("measure"):
+            records = self.measurer.measure(
+                self.program, [d.values for d in chosen], best=self.best, watch=self._watch(len(self.scores))
+            )
+        self._keep(records, chosen)
+        self.result.history.append((self.result.measured, self.now() - self.start, self.best))
+        self._report(len(self.scores))
+        if not records:
+            self._size()
+        return bool(records)
+
+    def _size(self) -> int:
+        """Candidates of the next batch; 0 where a limit is reached."""
+        if self.interrupted():
+            self.result.stopped = "interrupted"
+            return 0
+        if self._late():
+            self.result.stopped = "seconds"
+            return 0
+        size = BATCH if self.scores else FIRST_BATCH
+        if self.trials is None:
+            return size
+        # Few trials are better spent in more, smaller batches.
+        return min(size, max(8, self.trials // 8), self.trials - len(self.scores))
+
+    def _choose(self, size: int) -> list[Decided]:
+        chosen, self.waiting = self.waiting[:size], self.waiting[size:]
+        seen = {*self.scores, *(d.values for d in chosen)}
+        if self.model is not None:
+            ranked = sorted(self.scores, key=lambda v: self.scores[v])
+            parents = [self.known[v] for v in ranked if math.isfinite(self.scores[v])]
+            count = size - len(chosen) - round(DICE * size)
+            chosen += self.proposer.evolved(count, parents, self.model, self.prompt, seen)
+            seen.update(d.values for d in chosen)
+        return chosen + self.proposer.fresh(size - len(chosen), seen)
+
+    def _fit(self) -> None:
+        with self._timed("fit"):
+            values = list(self.scores)
+            x = matrix(self.prompt, [self.known[v].choices for v in values])
+            times = [self.scores[v] for v in values]
+            self.model = cost.fit(x, cost.labels(times, [self.key] * len(times)))
+
+    def _keep(self, records: Sequence[Record], decided: Sequence[Decided]) -> None:
+        by_values = {d.values: d for d in decided}
+        for record in records:
+            self._learn(record, by_values[record.choices])
+        self.result.records += records
+        if self.store is not None:
+            self.store.add(records)
+
+    def finish(self) -> None:
+        """Time the fastest again, and say which one is best."""
+        ranked = sorted(self.scores, key=lambda v: self.finals.get(v, self.scores[v]))
+        top = [v for v in ranked[:TOP] if math.isfinite(self.scores[v])]
+        again = [v for v in top if v not in self.finals]
+        if again and not self.interrupted():
+            # The best of earlier finals runs along, as times of different sessions differ by a little.
+            again += [v for v in top if v in self.finals][:1]
+            with self._timed("final"):
+                records = self.measurer.measure(
+                    self.program, again, kind="final", thorough=True, watch=lambda _: not self.interrupted()
+                )
+            self._keep(records, [self.known[v] for v in again])
+        finals = {v: s for v, s in self.finals.items() if math.isfinite(s)}
+        times = finals or self.scores
+        best = min(times, key=lambda v: times[v], default=None)
+        if best is not None and math.isfinite(times[best]):
+            self.result.best, self.result.seconds = best, times[best]
+        if self.model_path is not None and self.model is not None:
+            cost.save(self.model, self.model_path)
+
+    def _late(self) -> bool:
+        return self.seconds is not None and self.now() - self.start >= self.seconds
+
+    def _watch(self, before: int) -> Watch:
+        def watch(done: int) -> bool:
+            if self.now() - self.reported >= REPORT_SECONDS:
+                self._report(before + done)
+            return not self.interrupted() and not self._late()
+
+        return watch
+
+    def _report(self, done: int) -> None:
+        self.reported = self.now()
+        if self.progress is None:
+            return
+        elapsed = self.reported - self.start
+        new = done - self.result.reused
+        lefts = [] if self.seconds is None else [self.seconds - elapsed]
+        if self.trials is not None and new > 0:
+            lefts.append(elapsed / new * (self.trials - done))
+        failed = sum(not math.isfinite(s) for s in self.scores.values())
+        left = max(0.0, min(lefts)) if lefts else None
+        self.progress(Progress(done, self.trials, failed, self.best, elapsed, left))
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        start = self.now()
+        yield
+        self.result.spent[part] = self.result.spent.get(part, 0.0) + self.now() - start
+
+
+def _load_model(path: str | Path | None) -> cost.CostModel | None:
+    if path is None or not Path(path).exists():
+        return None
+    try:
+        return cost.load(path)
+    except RecordError as e:
+        warnings.warn(f"{e}; the search fits a new one", TlmWarning, stacklevel=4)
+        return None
+
+
+__all__ = ["Progress", "Result", "search"]
