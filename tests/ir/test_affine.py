@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
-from tests.ir.strategies import EXTENTS, affine_indices, conditions, guards, indices, value
+from tests.ir.strategies import EXTENTS, affine_indices, conditions, guards, indices, quick, value
 from tlm.ir.affine import Affine, affine, below, bound, conjunction, conjuncts, implied, interval
 from tlm.ir.dtypes import boolean, f32, i32, i64
 from tlm.ir.nodes import Cast, Load, Var, const, op
@@ -17,6 +17,7 @@ POINTS = [dict(zip(EXTENTS, p, strict=True)) for p in product(*map(range, EXTENT
 i, j = Var("i"), Var("j")
 
 
+@quick
 @given(affine_indices)
 def test_the_affine_form_has_the_values_of_the_expression(expr):
     form = affine(expr)
@@ -29,35 +30,37 @@ def test_the_affine_form_has_the_values_of_the_expression(expr):
     assert affine(form.expr()) == form
 
 
+@quick
 @given(affine_indices)
 def test_bounds_of_affine_expressions_are_exact(expr):
     values = [value(expr, p) for p in POINTS]
     assert interval(expr, EXTENTS) == (min(values), max(values))
 
 
+@quick
 @given(indices)
-@settings(max_examples=300)
 def test_bounds_hold_in_every_iteration(expr):
     reach = interval(expr, EXTENTS)
     values = [value(expr, p) for p in POINTS]
     assert reach is None or (reach[0] <= min(values) and max(values) <= reach[1])
 
 
+@quick
 @given(conditions)
-@settings(max_examples=300)
 def test_what_is_decided_is_so(cond):
     known = implied(cond, EXTENTS)
     assert known is None or all(bool(value(cond, p)) == known for p in POINTS)
 
 
+@quick
 @given(guards, guards, guards)
-@settings(max_examples=300)
 def test_what_guards_imply_holds_under_them(first, second, cond):
     known = implied(cond, EXTENTS, [op("and", first, second)])
     under = [p for p in POINTS if value(first, p) and value(second, p)]
     assert known is None or not under or all(bool(value(cond, p)) == known for p in under)
 
 
+@quick
 @given(guards)
 def test_an_affine_inequality_has_one_normal_form(cond):
     form, limit = bound(cond)

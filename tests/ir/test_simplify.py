@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
-from tests.ir.strategies import EXTENTS, conditions, guards, indices, value
+from tests.ir.strategies import EXTENTS, conditions, guards, indices, quick, value
 from tlm.ir.affine import interval
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import boolean, f32, i64
@@ -24,30 +24,30 @@ SIZES = {"i": 4, "j": 8, "x": 32}
 x = Var("x")
 
 
+@quick
 @given(indices)
-@settings(max_examples=500)
 def test_index_arithmetic_keeps_its_values(expr):
     simple = simplify(expr, EXTENTS)
     assert [value(simple, p) for p in POINTS] == [value(expr, p) for p in POINTS]
 
 
+@quick
 @given(conditions)
-@settings(max_examples=500)
 def test_conditions_keep_their_values(cond):
     simple = simplify(cond, EXTENTS)
     assert [bool(value(simple, p)) for p in POINTS] == [bool(value(cond, p)) for p in POINTS]
 
 
+@quick
 @given(indices, guards)
-@settings(max_examples=300)
 def test_facts_are_used_only_where_they_hold(expr, fact):
     simple = simplify(expr, EXTENTS, [fact])
     for p in POINTS:
         assert not value(fact, p) or value(simple, p) == value(expr, p)
 
 
+@quick
 @given(indices)
-@settings(max_examples=200)
 def test_simplifying_again_changes_nothing_in_value_and_bounds_stay_safe(expr):
     simple = simplify(expr, EXTENTS)
     again = simplify(simple, EXTENTS)

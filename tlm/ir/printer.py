@@ -125,7 +125,7 @@ def _expr(expr: Expr, level: int) -> str:
             strength = _STRENGTH.get(name, _ATOM)
             if strength == _ATOM:
                 return f"{name}({', '.join([_expr(a, 0) for a in args])})"
-            # Operators group to the left, so that the text shows the order of evaluation; comparisons never chain.
+            # Operators group to the left, so that the text shows the order; comparisons do not chain.
             first = strength + (OPS[name].rule == "compare")
             inner = f"{_expr(args[0], first)} {OPS[name].symbol} {_expr(args[1], strength + 1)}"
             return f"({inner})" if strength < level else inner
