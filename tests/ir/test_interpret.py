@@ -64,23 +64,24 @@ SINGLE = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": n
           "all": np.bitwise_and.reduce}  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("combiner", SINGLE)
+COMBINED = [(c, d) for c in SINGLE for d in DTYPES if (c in ("any", "all")) == (d == "bool")]
+
+
+@pytest.mark.parametrize(("combiner", "dtype"), COMBINED)
 def test_combiners_against_numpy(combiner, dtype):
     kind = DTYPES[dtype]
-    if (combiner in ("any", "all")) != (kind.kind == "bool"):
-        pytest.skip("logic is for bool, arithmetic for numbers")
     x = RNG.integers(0, 3, (5, 6)).astype(to_numpy(kind))
     (y,) = _reduce(x, lambda v, k: v, combiner, dtype)
     np.testing.assert_array_equal(y, SINGLE[combiner](x, axis=1).astype(y.dtype))
 
 
 @pytest.mark.parametrize("combiner", COMBINERS)
-def test_an_empty_reduction_gives_nothing_and_the_identity_is_neutral(combiner):
+def test_the_identity_is_neutral(combiner):
     dtype = "bool" if combiner in ("any", "all") else "f32"
     one = np.array([[1]], to_numpy(DTYPES[dtype]))
     values = {
-        "argmax": lambda v, k: (v, k), "argmin": lambda v, k: (v, k), "logsumexp": lambda v, k: (v, const(1, f32)),
+        "argmax": lambda v, k: (v, k), "argmin": lambda v, k: (v, k),
+        "logsumexp": lambda v, k: (v, const(1, f32)),
         "welford": lambda v, k: (const(1, f32), v, const(0, f32)),
     }.get(combiner, lambda v, k: v)  # fmt: skip
     right = {"argmax": [1, 0], "argmin": [1, 0], "logsumexp": [1, 1], "welford": [1, 1, 0]}.get(combiner, [1])
@@ -137,9 +138,7 @@ def test_variance_of_large_means(offset):
     assert mean[0] == pytest.approx(offset + 1.5, abs=2e-3)
     assert m2[0] / count[0] == pytest.approx(1.25, rel=1e-3)
     same = np.full((1, 9), 100 + offset, "f4")
-    assert _reduce(same, lambda v, k: (const(1, f32), v, const(0, f32)), "welford")[2][0] == pytest.approx(
-        0, abs=1e-3
-    )
+    assert _reduce(same, lambda v, k: (const(1, f32), v, const(0, f32)), "welford")[2][0] < 1e-3
 
 
 @pytest.mark.parametrize(("value", "right", "tolerance"), [(0.1, 100000, 1), (1 / 255, 3921.57, 0.04)])
@@ -239,9 +238,8 @@ def test_accesses_outside_are_refused(index, message):
         interpret(_program(body), [INPUT])
     with pytest.raises(BoundsError, match=r"y\["):
         interpret(_program(For("i", 8, Store("y", (index,), X))), [INPUT])
-    assert interpret(_program(For("i", 8, Block((Prefetch("x", (index,)), _at(i))))), [INPUT])[
-        0
-    ].tolist() == [*range(8)]
+    hint = For("i", 8, Block((Prefetch("x", (index,)), _at(i))))
+    assert interpret(_program(hint), [INPUT])[0].tolist() == INPUT.tolist()
 
 
 KINDS = ["parallel", "vectorize", "blockIdx.x", "threadIdx.y", "vthread"]
@@ -259,8 +257,8 @@ CELL = Store("y", (const(0),), const(1, f32))
             r"iterations 0 and 1 both touch y\[0\]",
         ),
         (
-            If(i > 6, CELL, Store("y", (i,), Load("y", (const(7),), f32))),
-            r"iterations 6 and 7|iterations 7|both",
+            If(i > 6, _at(i), Store("y", (i,), Load("y", (const(7),), f32))),
+            r"iterations 0 and 7 both touch y\[7\]",
         ),
         (
             Block((Store("y", (i,), X), If(i >= 3, Store("y", (i - 3,), X)))),
@@ -306,7 +304,7 @@ def test_races_of_outer_and_inner_marked_loops():
 
 
 def test_reducing_across_lanes():
-    """Kind C: vectorize over a reduction axis sums up the lanes; other uses of the sum in the loop are refused."""
+    """Kind C: vectorize over a reduction axis sums the lanes; other uses of the sum there are refused."""
     ones = np.ones(128, "f4")
     total = Update(("y",), (const(0),), (Load("x", (k,), f32),), "sum", ("k",))
     (y,) = interpret(_program(For("k", 128, total, "vectorize"), 128), [ones])
@@ -373,3 +371,20 @@ def test_f64_is_not_narrowed():
     (y,) = _reduce(x, lambda v, k: v, "sum", "f64")
     np.testing.assert_allclose(y, x.sum(1), rtol=1e-14)
     assert y.dtype == to_numpy(f64)
+
+
+def test_a_long_formula_is_translated_once():
+    """Translating each operand twice would take 2^60 steps."""
+
+    def chain(v):
+        for _ in range(20):
+            v = Cast(Cast(op("tanh", v) * 0.5, f64), f32)
+        return v
+
+    b = Builder("chain")
+    x = b.input("x", (8,), "f32")
+    b.compute("y", (8,), lambda i: chain(x[i]), output=True)
+    start = time.process_time()
+    (y,) = interpret(b.build(), [INPUT])
+    assert time.process_time() - start < 1
+    assert abs(y).max() < 1e-5

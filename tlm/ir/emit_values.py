@@ -179,10 +179,13 @@ class Values:
 
     def _numpy(self, expr: Expr) -> str:
         """Source of `expr` as a numpy scalar of its dtype."""
+        return self._as_numpy(expr, self._value(expr))
+
+    def _as_numpy(self, expr: Expr, code: Code) -> str:
         if isinstance(expr, Const):
             return self._constant(expr)
-        code, plain = self._value(expr)
-        return f"{'bool_' if expr.dtype == boolean else 'i64'}({code})" if plain else code
+        source, plain = code
+        return f"{'bool_' if expr.dtype == boolean else 'i64'}({source})" if plain else source
 
     def _constant(self, value: Const) -> str:
         key = (repr(value.value), value.dtype.name)
@@ -214,33 +217,33 @@ class Values:
         return f"{self._buffer(buffer)[1]}[{at}]"
 
     def _cast(self, value: Expr, dtype: DType) -> str:
+        code = self._value(value)
         if value.dtype == dtype:
-            return self._numpy(value)
-        reach = interval(value, self.extents) if value.dtype == i64 and self._value(value)[1] else None
+            return self._as_numpy(value, code)
+        reach = interval(value, self.extents) if value.dtype == i64 and code[1] else None
         if reach is not None and dtype != boolean:
             low, high = (-_EXACT, _EXACT) if dtype.is_float else limits(dtype)
             if low <= reach[0] and reach[1] <= high:
-                return f"{self._keep('type', scalar(dtype))}({self._value(value)[0]})"
-        return f"{self._keep('cast', cast(value.dtype, dtype))}({self._numpy(value)})"
+                return f"{self._keep('type', scalar(dtype))}({code[0]})"
+        return f"{self._keep('cast', cast(value.dtype, dtype))}({self._as_numpy(value, code)})"
 
     def _op(self, expr: Op) -> Code:
+        exact = False
         if expr.dtype == i64:
             reach = interval(expr, self.extents)
-            if reach is not None and reach[0] >= -_EXACT and reach[1] <= _EXACT:
-                form = affine(expr)
-                if form is not None:
-                    return self._affine(form), True
-                codes = [self._value(a) for a in expr.args]
-                if all(plain for _, plain in codes) and expr.op in _ON_INTS:
-                    return _ON_INTS[expr.op].format(*[c for c, _ in codes]), True
+            exact = reach is not None and reach[0] >= -_EXACT and reach[1] <= _EXACT
+            form = affine(expr) if exact else None
+            if form is not None:
+                return self._affine(form), True
         codes = [self._value(a) for a in expr.args]
         plain = all(p for _, p in codes)
-        if plain and expr.dtype == boolean and expr.op in _ON_TRUTHS:
-            return _ON_TRUTHS[expr.op].format(*[c for c, _ in codes]), True
+        table = _ON_TRUTHS if expr.dtype == boolean else _ON_INTS if exact else {}
+        if plain and expr.op in table:
+            return table[expr.op].format(*[c for c, _ in codes]), True
+        args = [self._as_numpy(a, c) for a, c in zip(expr.args, codes, strict=True)]
         if expr.op == "where":
-            picked = [c for c, _ in codes[1:]] if plain else [self._numpy(a) for a in expr.args[1:]]
-            return f"({picked[0]} if {codes[0][0]} else {picked[1]})", plain
-        args = [self._numpy(a) for a in expr.args]
+            yes, no = [c for c, _ in codes[1:]] if plain else args[1:]
+            return f"({yes} if {codes[0][0]} else {no})", plain
         if expr.op in INFIX:
             return INFIX[expr.op].format(*args), False
         return f"{self._keep('f', function(expr.op, expr.args[0].dtype))}({', '.join(args)})", False
