@@ -1,0 +1,246 @@
+"""The judgement of a model: held-out shapes, one generated program against search, a closed form, and dice.
+
+All ways of one shape are timed again in turns in one process, so that their ratios are paired; "best" is
+the fastest of them all in that timing. Shapes that were done are read from the file of rows, so a killed
+evaluation goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any, Protocol
+
+from ..errors import ArgumentError, RecordError
+from ..ir.nodes import Program
+from ..measure.measure import Measurer
+from ..measure.record import Record, Values
+from ..measure.store import Store
+from ..space.decide import Decide, at_random, run
+from ..space.spaces import space_for
+from ..target import Target, host
+from . import weights
+from .generate import generate
+from .infer import Network
+from .progress import Progress, silent
+from .shapes import Shape, held_out
+
+SAMPLES, RANDOM = 8, 10
+
+
+class Found(Protocol):
+    """What a search gives back."""
+
+    best: Values | None
+
+
+Search = Callable[..., Found]
+"""search(program, target, measurer, trials=, seed=, store=): see tlm.search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One shape. By way ("search", "one", "one of 8", "heuristic", "random", "best of 10 random"; with
+    several models "one #0" and so on): `fraction` best time / time, 0 where it failed; `seconds` of work
+    until the program is known; `microseconds` of one run."""
+
+    shape: str
+    family: str
+    fraction: dict[str, float]
+    seconds: dict[str, float]
+    microseconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All rows, and what they were made with."""
+
+    rows: tuple[Row, ...]
+    about: Mapping[str, Any]
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """By way: geometric mean and worst of the fraction, and mean seconds. A failure counts as 0.01."""
+        out = {}
+        for way in self.rows[0].fraction if self.rows else ():
+            values = [max(0.01, row.fraction[way]) for row in self.rows]
+            mean = math.exp(sum(map(math.log, values)) / len(values))
+            spent = sum(row.seconds.get(way, 0.0) for row in self.rows) / len(self.rows)
+            out[way] = {"mean": mean, "worst": min(values), "seconds": spent}
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        return {"about": dict(self.about), "summary": self.summary(), "rows": [asdict(r) for r in self.rows]}
+
+    def text(self) -> str:
+        """A table of ways, then one line a shape with the fractions."""
+        lines = [f"{'way':<22}{'mean':>8}{'worst':>8}{'seconds':>10}"]
+        for way, figures in self.summary().items():
+            lines.append(
+                f"{way:<22}{figures['mean']:>8.3f}{figures['worst']:>8.3f}{figures['seconds']:>10.3g}"
+            )
+        if self.rows:
+            lines += ["", f"{'shape':<28}" + "".join(f"{way[-11:]:>12}" for way in self.rows[0].fraction)]
+        for row in self.rows:
+            lines.append(f"{row.shape:<28}" + "".join(f"{f:>12.3f}" for f in row.fraction.values()))
+        return "\n".join(lines)
+
+
+def evaluate(
+    store_path: str | Path,
+    model_dirs: Sequence[str | Path],
+    *,
+    shapes: int | Sequence[Shape] | None = None,
+    trials: int = 200,
+    seed: int = 0,
+    target: Target | None = None,
+    search: Search | None = None,
+    heuristic: Decide | None = None,
+    rows: str | Path | None = None,
+    progress: Progress = silent,
+    measurer: Callable[[Target], Measurer] = Measurer,
+) -> Report:
+    """Judge models on held-out shapes.
+
+    model_dirs: folders of `train` (or paths of weights), one a seed; none means the weights of the package.
+    shapes: how many of the held-out ones, or other shapes; default all. search: `tlm.search.evolve.search`
+    (measures `trials` programs a shape; its records go to the store, and those that are there count),
+    heuristic: a decider; a way that is None is left out. rows: a file to which each shape is added when it
+    is done, and from which they are read.
+    """
+    networks = {name: weights.load(path) for name, path in _models(model_dirs).items()}
+    chosen = shapes if isinstance(shapes, Sequence) else held_out()[:shapes]
+    machine = target or host().with_threads(1)
+    about = {
+        "models": {name: str(path) for name, path in _models(model_dirs).items()}, "trials": trials, "seed": seed,
+        "target": machine.key,
+    }  # fmt: skip
+    path = Path(rows) if rows is not None else None
+    done = _read(path, about)
+    ways = _Ways(machine, networks, trials, seed, search, heuristic)
+    found = []
+    with Store(store_path) as store, measurer(machine) as active:
+        for number, shape in enumerate(chosen):
+            row = done.get(str(shape)) or ways.row(shape, active, store)
+            if path is not None and str(shape) not in done:
+                _append(path, about, row)
+            found.append(row)
+            shown = ", ".join(f"{way} {f:.2f}" for way, f in row.fraction.items())
+            progress("eval", number + 1, len(chosen), f"{shape}: {shown}")
+    return Report(tuple(found), about)
+
+
+def _models(model_dirs: Sequence[str | Path]) -> dict[str, Path]:
+    paths = [Path(p) for p in model_dirs] or [weights.DEFAULT]
+    files = [p / "cpu.safetensors" if p.is_dir() else p for p in paths]
+    if missing := [str(p) for p in files if not p.exists()]:
+        raise ArgumentError(f"no weights at {', '.join(missing)}; `tlm train` writes them")
+    return {"" if len(files) == 1 else f" #{n}": p for n, p in enumerate(files)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """How the contenders of one shape are found, and timed against each other."""
+
+    target: Target
+    networks: Mapping[str, Network]
+    trials: int
+    seed: int
+    search: Search | None
+    heuristic: Decide | None
+
+    def row(self, shape: Shape, measurer: Measurer, store: Store) -> Row:
+        program = shape.program()
+        chosen: dict[str, Values | None] = {}
+        seconds: dict[str, float] = {}
+        if self.search is not None:
+            began = time.perf_counter()
+            found = self.search(
+                program, self.target, measurer, trials=self.trials, seed=self.seed, store=store
+            )
+            chosen["search"], seconds["search"] = found.best, time.perf_counter() - began
+        for name, network in self.networks.items():
+            self._generated(program, name, network, measurer, chosen, seconds)
+        if self.heuristic is not None:
+            began = time.perf_counter()
+            chosen["heuristic"] = run(space_for(program, self.target), self.heuristic).values
+            seconds["heuristic"] = time.perf_counter() - began
+        rng = Random(f"{self.seed} {shape}")
+        dice = [run(space_for(program, self.target), at_random(rng)).values for _ in range(RANDOM)]
+        chosen["random"], seconds["random"] = dice[0], 0.0
+        began = time.perf_counter()
+        chosen[f"best of {RANDOM} random"] = _fastest(measurer.measure(program, dice, kind="eval"))
+        seconds[f"best of {RANDOM} random"] = time.perf_counter() - began
+        fraction, micro = _paired(program, chosen, measurer)
+        return Row(str(shape), shape.family, fraction, seconds, micro)
+
+    def _generated(
+        self,
+        program: Program,
+        name: str,
+        network: Network,
+        measurer: Measurer,
+        chosen: dict[str, Values | None],
+        seconds: dict[str, float],
+    ) -> None:
+        began = time.perf_counter()
+        greedy = generate([program], self.target, network=network)[0][0].decided.values
+        chosen[f"one{name}"], seconds[f"one{name}"] = greedy, time.perf_counter() - began
+        began = time.perf_counter()
+        many = generate([program], self.target, samples=SAMPLES, seed=self.seed, network=network)[0]
+        records = measurer.measure(program, [s.decided.values for s in many], kind="eval")
+        chosen[f"one of {SAMPLES}{name}"] = _fastest(records)
+        seconds[f"one of {SAMPLES}{name}"] = time.perf_counter() - began
+
+
+def _fastest(records: Sequence[Record]) -> Values | None:
+    good = [r for r in records if r.status == "ok"]
+    return min(good, key=lambda r: r.score).choices if good else None
+
+
+def _paired(
+    program: Program, chosen: Mapping[str, Values | None], measurer: Measurer
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Fractions and microseconds of all ways, from rounds in which each different program runs once."""
+    different = list(dict.fromkeys(v for v in chosen.values() if v is not None))
+    records = measurer.measure(program, different, kind="final", thorough=True)
+    times = {r.choices: r.seconds for r in records if r.status == "ok"}
+    if not times:
+        raise RecordError(
+            f"no program of {program.name} runs: {records[0].message if records else 'none was built'}"
+        )
+    best = min(times.values(), key=median)
+    fraction, micro = {}, {}
+    for way, values in chosen.items():
+        mine = times.get(values) if values is not None else None
+        ratios = [b / t for b, t in zip(best, mine, strict=False)] if mine else [0.0]
+        fraction[way] = min(1.0, median(ratios))
+        micro[way] = 1e6 * median(mine) if mine else math.inf
+    return fraction, micro
+
+
+def _read(path: Path | None, about: Mapping[str, Any]) -> dict[str, Row]:
+    """Rows of an earlier run with the same arguments, by shape; others and torn lines are left alone."""
+    if path is None or not path.exists():
+        return {}
+    found = {}
+    for line in path.read_text().splitlines():
+        try:
+            data = json.loads(line)
+            if data["about"] == about:
+                row = Row(**data["row"])
+                found[row.shape] = row
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def _append(path: Path, about: Mapping[str, Any], row: Row) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps({"about": about, "row": asdict(row)}) + "\n")
