@@ -1,0 +1,58 @@
+"""The FMA peak of one core, measured with a kernel of our own: independent accumulators, operands in registers or L1.
+
+    python -m bench.peak [--target avx512]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+import tlm
+from tlm.backend import compile as compile_program
+from tlm.ir.dtypes import f32
+from tlm.ir.nodes import Alloc, Buffer, For, Load, Program, Store, Update, Var, block
+
+CHAINS = 12
+STEPS = 200_000
+
+
+def peak_program(lanes: int) -> Program:
+    """acc[r, l] += x[l] * y[r, l] for STEPS steps over CHAINS vectors of `lanes`; the sums are written once at the end."""
+    x = Buffer("x", (lanes,), f32)
+    out = Buffer("out", (CHAINS, lanes), f32)
+    acc = Buffer("acc", (CHAINS, lanes), f32, "register")
+    r, lane = Var("r"), Var("l")
+
+    def tile(body: Store | Update, tag: str) -> For:
+        return For("r" + tag, CHAINS, For("l" + tag, lanes, body, "vectorize"), "unroll")
+
+    zero = Store("acc", (Var("r@0"), Var("l@0")), Load("x", (Var("l@0"),), f32))
+    value = Load("x", (lane,), f32) * Load("x", (lane,), f32)
+    step = Update(("acc",), (r, lane), (value,), "sum", ("s",), init=False)
+    last = Store("out", (Var("r@1"), Var("l@1")), Load("acc", (Var("r@1"), Var("l@1")), f32))
+    loop = For("s", STEPS, tile(step, ""), unroll=4)
+    body = Alloc(acc, block(tile(zero, "@0"), loop, tile(last, "@1")))
+    return Program("peak", (x,), (out,), body)
+
+
+def peak_gflops(target: tlm.Target, repeats: int = 15) -> float:
+    """Best multiply-add rate of one core in GFLOP/s, f32."""
+    lanes = target.vector_bytes // 4
+    kernel = compile_program(peak_program(lanes), target.with_threads(1))
+    x, out = np.full(lanes, 1e-3, np.float32), np.empty((CHAINS, lanes), np.float32)
+    seconds = kernel.time(x, out, repeats=repeats)
+    best = min(seconds) if isinstance(seconds, (list, tuple)) else seconds
+    return 2.0 * CHAINS * lanes * STEPS / best / 1e9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", default="cpu")
+    target = tlm.Target(parser.parse_args().target)
+    print(f"{target.name}: {peak_gflops(target):.1f} GFLOP/s, one core, f32")
+
+
+if __name__ == "__main__":
+    main()

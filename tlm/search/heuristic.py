@@ -1,0 +1,86 @@
+"""A closed-form decider in the manner of Roller (Zhu et al., OSDI 2022): no measurement, no learning.
+
+Tiles are aligned to vectors and registers, blocks to the caches, and among aligned ones the one with the most reuse and
+the least wasted work wins. One rule for each choice, over the facts that its options state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..space.choice import Choice, Value
+from ..space.decide import Picked
+
+Facts = Mapping[str, float]
+Score = Callable[[Value, Facts], tuple[float, ...]]
+
+SMALL_WORK = 200_000
+"""Multiply-adds below which starting a team of threads costs more than it saves."""
+
+
+def _useful(facts: Facts) -> float:
+    return 1.0 / (1.0 + facts.get("waste", 0.0) / 100.0)
+
+
+def _style(value: Value, facts: Facts) -> tuple[float, ...]:
+    contiguous = facts["stride"] <= 8
+    return (contiguous or facts["reuse"] >= 16, value == "outer", contiguous)
+
+
+def _columns(value: Value, facts: Facts) -> tuple[float, ...]:
+    balance = {1: 0.6, 2: 0.95, 3: 1.0, 4: 0.97, 6: 0.9}
+    return (_useful(facts) * balance[int(value)],)
+
+
+def _rows(value: Value, facts: Facts) -> tuple[float, ...]:
+    intensity = facts["intensity"]
+    return (_useful(facts) * intensity / (intensity + 0.5),)
+
+
+def _parallel(value: Value, facts: Facts) -> tuple[float, ...]:
+    if facts["size"] < SMALL_WORK:
+        return (value == "none",)
+    return (value != "none", -facts.get("imbalance", 0.0), facts.get("tasks", 0.0))
+
+
+def _fits(cache: str, share: float) -> Score:
+    """The largest block that fills at most `share` percent of a cache, threads evenly busy first."""
+
+    def score(_: Value, facts: Facts) -> tuple[float, ...]:
+        fits = facts[cache] <= share
+        return (-facts.get("imbalance", 0.0), fits, facts["size"] if fits else -facts["size"], -facts.get("waste", 0.0))
+
+    return score
+
+
+def _pack(value: Value, facts: Facts) -> tuple[float, ...]:
+    wanted = facts["reuse"] >= 16 or (facts["stride"] > 8 and facts["reuse"] >= 4)
+    return ((value == "block") == wanted,)
+
+
+RULES: dict[str, Score] = {
+    "style": _style,
+    "lanes": lambda value, facts: (float(value) * _useful(facts),),
+    "columns": _columns,
+    "rows": _rows,
+    "split_k": lambda value, facts: (facts["tasks"] >= 100, -float(value)),
+    "parallel": _parallel,
+    "block_k": _fits("l1", 70),
+    "block_m": _fits("l2", 50),
+    "block_n": _fits("l3", 50),
+    "order": lambda _, facts: (-facts["traffic"],),
+    "inner": lambda _, facts: (-facts["l2"],),
+    "pack_n": _pack,
+    "pack_m": lambda value, facts: ((value == "block") == (facts["stride"] > 8 and facts["reuse"] >= 4),),
+    "unroll": lambda value, facts: (facts["code"] <= 64, facts["size"]),
+    "prefetch": lambda value, facts: (-float(value),),
+    "epilogue": lambda value, facts: (value != "separate",),
+    "width": lambda value, facts: (float(value),),
+}  # fmt: skip
+
+
+def heuristic(choice: Choice, picked: Picked) -> int:
+    """The index of the option that the rule of `choice` scores highest; the first among equals."""
+    rule = RULES[choice.name]
+    scores = [rule(o.value, dict(o.facts)) for o in choice.options]
+    return scores.index(max(scores))

@@ -1,0 +1,187 @@
+"""From the answers of the contraction space to the steps of a schedule. Plain data in, plain data out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..schedule.steps import (
+    CacheRead,
+    CacheWrite,
+    DecomposeReduction,
+    Parallel,
+    PrefetchAhead,
+    Reorder,
+    ReverseInline,
+    RFactor,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+)
+from .problem import Contraction
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answers, resolved. Blocks of m and n are counted in tiles; `order` names the block loops, outermost first."""
+
+    style: str
+    lanes: int
+    columns: int
+    rows: int
+    split_k: int
+    parallel: str
+    block_k: int
+    block_m: int
+    block_n: int
+    order: str
+    inner: str
+    pack_n: bool
+    pack_m: bool
+    unroll: int
+    prefetch: int
+    epilogue: str
+
+
+@dataclass(slots=True)
+class Loops:
+    """Names of the loops of the nest while it is cut into blocks and tiles."""
+
+    block: dict[str, str]
+    tile: dict[str, str]
+    k: str
+    rows: str
+    columns: tuple[str, ...]
+    lane: str
+
+
+def steps(c: Contraction, plan: Plan) -> tuple[Step, ...]:
+    """The schedule of `plan`, to be applied to the unscheduled program in this order."""
+    return tuple(_dot_steps(c, plan) if plan.style == "dot" else _outer_steps(c, plan))
+
+
+def _axis(out: list[Step], loop: str, extent: int, tile: int, block: int) -> tuple[str, str, str]:
+    """Cut an axis into (block loop or "", tile loop, loop within a tile)."""
+    out.append(Split(loop, tile))
+    tiles = -(-extent // tile)
+    if block >= tiles:
+        return "", f"{loop}.0", f"{loop}.1"
+    out.append(Split(f"{loop}.0", block))
+    return f"{loop}.0.0", f"{loop}.0.1", f"{loop}.1"
+
+
+def _batch(c: Contraction) -> tuple[str, ...]:
+    """Batch loops, the longest first: it is the one that threads share."""
+    return tuple(sorted(c.batch, key=lambda loop: (-c.extent(loop), loop)))
+
+
+def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
+    out: list[Step] = []
+    k, stage, batch = c.k, c.stage, _batch(c)
+    if p.split_k > 1:
+        out += [Split(k, -(-c.extent(k) // p.split_k)), RFactor(f"{k}.0", memory="heap")]
+        out += _joining(c, p, f"{stage}_rf", f"{k}.0")
+        k, stage, batch = f"{k}.1", f"{stage}_rf", (*batch, f"{k}.0")
+    width = p.columns * p.lanes
+    n_block, n_tile, column = _axis(out, c.n, c.extent(c.n), width, p.block_n)
+    m_block, m_tile, row = _axis(out, c.m, c.extent(c.m), p.rows, p.block_m)
+    columns, lane = (), column
+    if p.columns > 1:
+        out.append(Split(column, p.lanes))
+        columns, lane = (f"{column}.0",), f"{column}.1"
+    k_block = ""
+    if "k" in p.order:
+        out.append(Split(k, p.block_k))
+        k_block, k = f"{k}.0", f"{k}.1"
+    loops = Loops({"m": m_block, "n": n_block, "k": k_block}, {"m": m_tile, "n": n_tile}, k, row, columns, lane)
+    blocks = [*batch, *(loops.block[axis] for axis in p.order)]
+    tiles = [loops.tile[axis] for axis in p.inner]
+    out.append(Reorder((*blocks, *tiles, k, row, *columns, lane)))
+    out += _packing(c, p, loops, batch)
+    acc = f"{stage}_acc"
+    tile = (row, *columns, lane)
+    out += [CacheWrite(stage, tiles[-1], memory="register", layout=tile, name=acc), DecomposeReduction(acc, k)]
+    for copy in ("", "@init", f"@{acc}"):
+        out += [Unroll(x + copy) for x in (row, *columns)] + [Vectorize(lane + copy)]
+    if p.unroll > 1:
+        out.append(Unroll(k, p.unroll))
+    if p.prefetch:
+        out.append(PrefetchAhead(c.b.buffer.name, k, p.prefetch))
+    return out + _epilogue(c, p, loops) + _threads(p, loops, batch)
+
+
+def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
+    """Copies of the operands in the order in which the tiles read them, made once for each block that needs them."""
+    out: list[Step] = []
+    for axis, wanted, operand, inner in (
+        ("n", p.pack_n, c.b, (*loops.columns, loops.lane)),
+        ("m", p.pack_m, c.a, (loops.rows,)),
+    ):
+        if not wanted:
+            continue
+        name, own = f"{operand.buffer.name}_pack", [x for x in batch if operand.stride(x)]
+        needed = [loops.block[x] for x in p.order if x in (axis, "k")]
+        at = needed[-1] if needed else own[-1] if own else ""
+        layout = (loops.tile[axis], loops.k, *inner)
+        out.append(CacheRead(operand.buffer.name, at, memory="heap", layout=layout, name=name, pad=True))
+        out += [Unroll(f"{x}@{name}") for x in inner[:-1]]
+        unit = operand.stride(c.n if axis == "n" else c.m) == 1
+        out.append(Vectorize(f"{inner[-1]}@{name}") if axis == "n" or unit else Unroll(f"{inner[-1]}@{name}"))
+        shared = loops.block.get(p.parallel, batch[0] if batch and p.parallel in ("batch", "k") else "")
+        order = ["", *batch, *(loops.block[x] for x in p.order)]
+        if shared and order.index(at) < order.index(shared):
+            out.append(Parallel(f"{loops.tile[axis]}@{name}"))
+    return out
+
+
+def _threads(p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
+    match p.parallel:
+        case "none":
+            return []
+        case "batch":
+            return [Parallel(batch[0])]
+        case "k":
+            return [Parallel(batch[-1])]
+        case axis:
+            return [Parallel(loops.block[axis])]
+
+
+def _joining(c: Contraction, p: Plan, partial: str, part: str) -> list[Step]:
+    """The nest that adds up the partial results of a split k: vectors along the columns, threads along the rows."""
+    row, column, part = (f"{x}@{partial}" for x in (c.m, c.n, part))
+    out: list[Step] = []
+    if c.extent(c.n) > 1:
+        out += [Split(column, p.lanes), Reorder((f"{column}.0", part, f"{column}.1")), Vectorize(f"{column}.1")]
+    return [*out, Parallel(row)] if c.extent(c.m) > 1 else out
+
+
+def _epilogue(c: Contraction, p: Plan, loops: Loops) -> list[Step]:
+    out: list[Step] = []
+    for e in c.epilogue:
+        if p.epilogue == "fused":
+            out.append(ReverseInline(e.stage))
+            continue
+        column, extent = e.loops[-1]
+        if extent > 1:
+            out += [Split(column, p.lanes), Vectorize(f"{column}.1")]
+        if p.parallel != "none" and len(e.loops) > 1 and e.loops[0][1] > 1:
+            out.append(Parallel(e.loops[0][0]))
+    return out
+
+
+def _dot_steps(c: Contraction, p: Plan) -> list[Step]:
+    out: list[Step] = []
+    n_block, n_tile, column = _axis(out, c.n, c.extent(c.n), p.columns, p.block_n)
+    m_block, m_tile, row = _axis(out, c.m, c.extent(c.m), p.rows, p.block_m)
+    out.append(Split(c.k, p.lanes))
+    k, lane, batch = f"{c.k}.0", f"{c.k}.1", _batch(c)
+    loops = Loops({"m": m_block, "n": n_block, "k": ""}, {"m": m_tile, "n": n_tile}, k, row, (column,), lane)
+    tiles = [loops.tile[axis] for axis in p.inner]
+    out.append(Reorder((*batch, *(loops.block[axis] for axis in p.order), *tiles, k, row, column, lane)))
+    acc = f"{c.stage}_lanes"
+    out += [RFactor(lane, memory="register", at=tiles[-1], name=acc), DecomposeReduction(acc, k)]
+    for copy in ("", "@init", f"@{acc}"):
+        out += [Unroll(row + copy), Unroll(column + copy), Vectorize(lane + copy)]
+    if p.unroll > 1:
+        out.append(Unroll(k, p.unroll))
+    return out + _epilogue(c, p, loops) + _threads(p, loops, batch)

@@ -1,0 +1,44 @@
+"""The space of every program without a family of its own: vectors along the contiguous axis, threads along the outer one."""
+
+from __future__ import annotations
+
+from ..ir.nodes import Program, Store, Update
+from ..ir.walk import buffers
+from ..schedule.steps import Parallel, Split, Step, Vectorize
+from ..target import Target
+from .choice import Option, Space, ask
+from .problem import Nest, nests, strides_of
+
+
+def plain_space(program: Program, target: Target) -> Space:
+    """One width of vectors for all nests, and whether threads share the outermost loops."""
+    found = list(nests(program.body))
+    widest = max((target.vector_bytes // _store_bytes(program, s) for _, s in found), default=1)
+    widths = [w for w in (widest, widest // 2) if w > 1]
+    width = yield from ask("width", [Option(w, (("size", w),)) for w in (1, *widths)])
+    threads = target.threads > 1 and any(len(around) > 1 for around, _ in found)
+    words = ("none", "outer") if threads else ("none",)
+    parallel = yield from ask("parallel", [Option(w) for w in words])
+    out: list[Step] = []
+    for nest in found:
+        out += _nest(program, nest, int(width), parallel == "outer")
+    return tuple(out)
+
+
+def _store_bytes(program: Program, statement: Store | Update) -> int:
+    name = statement.buffer if isinstance(statement, Store) else statement.targets[0]
+    return buffers(program)[name].dtype.bytes
+
+
+def _nest(program: Program, nest: Nest, width: int, parallel: bool) -> list[Step]:
+    around, statement = nest
+    axes = statement.axes if isinstance(statement, Update) else ()
+    name = statement.buffer if isinstance(statement, Store) else statement.targets[0]
+    strides = dict(strides_of(buffers(program)[name], statement.indices) or ())
+    out: list[Step] = []
+    inner = around[-1] if around else None
+    if width > 1 and inner is not None and inner.extent >= width and strides.get(inner.var) == 1:
+        out += [Split(inner.var, width), Vectorize(f"{inner.var}.1")]
+    if parallel and len(around) > 1 and around[0].var not in axes and around[0].extent > 1:
+        out.append(Parallel(around[0].var))
+    return out

@@ -1,0 +1,33 @@
+"""The closed vocabulary of spaces: names of choices, words among their values, and names of facts."""
+
+from __future__ import annotations
+
+CHOICES = (
+    "style", "lanes", "columns", "rows", "split_k", "parallel", "block_k", "block_m", "block_n", "order", "inner",
+    "pack_n", "pack_m", "unroll", "prefetch", "epilogue", "width",
+)  # fmt: skip
+"""Every question that a space may ask."""
+
+WORDS = (
+    "none", "outer", "swapped", "dot", "batch", "m", "n", "k", "mn", "nm", "mk", "km", "nk", "kn",
+    "mnk", "mkn", "nmk", "nkm", "kmn", "knm", "block", "fused", "tile", "separate",
+)  # fmt: skip
+"""Every value that is not a number."""
+
+FACTS = (
+    "size",  # elements along the axis
+    "trips",  # iterations of the loop that the option makes
+    "waste",  # percent of the work that falls outside the extent (tails that are computed or masked)
+    "registers",  # percent of the vector registers that are live
+    "intensity",  # multiply-adds for each vector load in the innermost loop
+    "l1",  # bytes of the block, percent of the L1 cache
+    "l2",  # the same of L2
+    "l3",  # the same of L3
+    "reuse",  # times that each loaded or packed element is used
+    "traffic",  # bytes moved beyond the caches for each byte of the operands, percent
+    "stride",  # bytes between neighbours along the vector axis
+    "tasks",  # units of parallel work for each thread, percent
+    "imbalance",  # percent by which the busiest thread exceeds the mean
+    "code",  # vector operations in the innermost loop body
+)
+"""Every quantity that an option may state."""
