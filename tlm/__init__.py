@@ -9,18 +9,20 @@ if TYPE_CHECKING:
     from . import ops as ops
     from .ops.caching import cache as cache
     from .ops.deciders import Generate as Generate
+    from .ops.deciders import Random as Random
     from .ops.deciders import Search as Search
     from .schedule.schedule import Schedule as Schedule
     from .target import Target as Target
     from .target import host as host
 
 __version__ = "0.1.0"
-__all__ = ["Generate", "Schedule", "Search", "Target", "__version__", "cache", "host", "ops"]
+__all__ = ["Generate", "Random", "Schedule", "Search", "Target", "__version__", "cache", "host", "ops"]
 
 # Public name -> the module that has it; loaded at first use, so that `import tlm` costs nothing.
 _HOMES = {
     "cache": ".ops.caching",
     "Generate": ".ops.deciders",
+    "Random": ".ops.deciders",
     "Search": ".ops.deciders",
     "Schedule": ".schedule.schedule",
     "Target": ".target",

@@ -1,4 +1,4 @@
-"""The command line: commands do their job, pipes get plain text, JSON parses, errors are one line (kind X)."""
+"""The command line: commands do their job, pipes get plain text, JSON parses, errors are one line (X)."""
 
 from __future__ import annotations
 

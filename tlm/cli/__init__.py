@@ -12,10 +12,10 @@ def main() -> None:
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
         os.environ.pop(name, None)
     from ..errors import TlmError
-    from .learning import app
+    from . import learning
 
     try:
-        app()
+        learning.app()
     except TlmError as error:
         print(f"tlm: {error}", file=sys.stderr)
         raise SystemExit(2) from None

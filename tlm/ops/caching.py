@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..backend.cache import use_cache
 from ..space.choice import Value
 
 FORMAT = 1
@@ -28,6 +29,7 @@ def cache(enabled: bool | None = None) -> bool:
     """
     if enabled is not None:
         _Switch.on = bool(enabled)
+        use_cache(_Switch.on)
     return _Switch.on
 
 

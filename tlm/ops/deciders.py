@@ -36,6 +36,13 @@ class Plan:
         return tuple([choice.options[index].value for choice, index in self.picked])
 
 
+def _at_least(name: str, value: float | None, least: float) -> None:
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, (int, float)) or value < least
+    ):
+        raise ArgumentError(f"{name} is a number of at least {least}, got {value!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Default:
     """No schedule: the plain loop nest, compiled as it is."""
@@ -97,13 +104,6 @@ SCHEDULES: dict[str, Config] = {
     "generate": Generate(),
     "generate+measure": Generate(samples=8, measure=8),
 }
-
-
-def _at_least(name: str, value: float | None, least: float) -> None:
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, (int, float)) or value < least
-    ):
-        raise ArgumentError(f"{name} is a number of at least {least}, got {value!r}")
 
 
 def config(schedule: Any) -> Config:

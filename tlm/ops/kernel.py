@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..backend import Kernel as Compiled
 from ..backend import compile as compile_program
+from ..backend import cross_compile
 from ..errors import ArgumentError, BackendError
 from ..ir.nodes import Op, Program, Store, Update
 from ..ir.walk import walk
@@ -35,7 +37,10 @@ class Kernel:
         self.target = target
         self.program: Program = apply_steps(problem.program, plan.steps)
         """The loop nest after scheduling."""
-        self.compiled: Compiled = compile_program(self.program, target, cache=cache())
+        self.compiled: Compiled | None = None
+        """The machine code; None for a machine that is not this one."""
+        if target.runs_here():
+            self.compiled = compile_program(self.program, target, cache=cache())
         self._runner: Runner | None = None
 
     def __call__(self, *operands: Any, out: np.ndarray | None = None) -> Any:
@@ -81,15 +86,37 @@ class Kernel:
 
         return sentence(prompt(self.problem.program, self.target), self.plan.picked)
 
-    @property
+    @cached_property
     def source(self) -> str:
         """LLVM IR."""
-        return str(self.compiled.source)
+        if self.compiled is not None:
+            return self.compiled.source
+        from ..backend.llvm.emitter import emit
+        from ..lower import lower
 
-    @property
+        return emit(lower(self.program, self.target), self.target, vector_math=False).text
+
+    @cached_property
     def assembly(self) -> str:
         """The target's assembly."""
-        return str(self.compiled.assembly)
+        return self._foreign[1] if self.compiled is None else self.compiled.assembly
+
+    @cached_property
+    def object(self) -> bytes:
+        """The object file."""
+        return self._foreign[0] if self.compiled is None else self.compiled.object
+
+    @cached_property
+    def _foreign(self) -> tuple[bytes, str]:
+        return cross_compile(self.program, self.target)
+
+    def _here(self) -> Compiled:
+        if self.compiled is None:
+            raise BackendError(
+                f"a kernel for {self.target.name} ({self.target.isa}) cannot run on this machine; "
+                "its code is in .source, .assembly and .object"
+            )
+        return self.compiled
 
     @cached_property
     def flops(self) -> int:
@@ -109,7 +136,7 @@ class Kernel:
             for x, spec in zip(operands or random_operands(wanted), wanted, strict=True)
         ]
         out = np.empty(self.problem.shape, numpy_dtype(self.problem.dtype))
-        return float(self.compiled.time(*arrays, out, **limits))
+        return statistics.median(self._here().time(*arrays, out, **limits))
 
 
 class Runner:
@@ -122,12 +149,8 @@ class Runner:
 
     def __init__(self, kernel: Kernel, copies: Sequence[bool] = ()) -> None:
         problem, target = kernel.problem, kernel.target
-        if not target.runs_here():
-            raise BackendError(
-                f"a kernel for {target.name} ({target.isa}) cannot run on this machine; only compile it"
-            )
         self._kernel = kernel
-        self._call: Callable[..., None] = kernel.compiled.call
+        self._call: Callable[..., None] = kernel._here().call
         self._threads = target.threads
         self._copies = tuple(copies) if any(copies) else ()
         self._shape: Shape = problem.shape
