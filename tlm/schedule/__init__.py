@@ -1,0 +1,33 @@
+"""Schedule primitives: checked rewrites of loop nests, and the face that applies them."""
+
+from .schedule import Schedule
+from .steps import (
+    PRIMITIVES,
+    Bind,
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    DecomposeReduction,
+    Fuse,
+    Inline,
+    Parallel,
+    PrefetchAhead,
+    Reorder,
+    ReverseComputeAt,
+    ReverseInline,
+    RFactor,
+    Split,
+    Step,
+    Tile,
+    Unroll,
+    Vectorize,
+    apply,
+    from_json,
+    to_json,
+)  # fmt: skip
+
+__all__ = [
+    "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse", "Inline", "Parallel",
+    "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline", "Schedule", "Split", "Step", "Tile",
+    "Unroll", "Vectorize", "apply", "from_json", "to_json",
+]  # fmt: skip

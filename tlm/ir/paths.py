@@ -1,0 +1,124 @@
+"""Finding a place in a loop nest, and rebuilding the nest around a change there.
+
+A path is the tuple of statements from the root down to the place, both included. Statements are shared between the
+programs before and after a change: only the nodes on the path are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from .affine import conjuncts
+from .nodes import Alloc, Block, Expr, For, If, Program, Stmt, Store, Update
+
+Path = tuple[Stmt, ...]
+
+
+def parts(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside `stmt`."""
+    match stmt:
+        case For(body=body) | Alloc(body=body):
+            return (body,)
+        case Block(stmts):
+            return stmts
+        case If(_, then, other):
+            return (then,) if other is None else (then, other)
+    return ()
+
+
+def paths(root: Stmt, wanted: Callable[[Stmt], bool]) -> Iterator[Path]:
+    """The paths of all statements under `root` that are `wanted`, in running order."""
+    stack: list[Path] = [(root,)]
+    while stack:
+        path = stack.pop()
+        if wanted(path[-1]):
+            yield path
+        stack.extend([(*path, part) for part in reversed(parts(path[-1]))])
+
+
+def statements(root: Stmt) -> Iterator[Stmt]:
+    """Every statement under `root`, itself first, in running order, without the way to it."""
+    stack = [root]
+    while stack:
+        stmt = stack.pop()
+        yield stmt
+        stack.extend(reversed(parts(stmt)))
+
+
+def find(root: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
+    """The path of the first statement that is `wanted`."""
+    return next(paths(root, wanted), None)
+
+
+def find_loop(root: Stmt, name: str) -> Path | None:
+    """The path of the loop over `name`."""
+    return find(root, lambda s: isinstance(s, For) and s.var == name)
+
+
+def find_alloc(root: Stmt, buffer: str) -> Path | None:
+    """The path of the Alloc of `buffer`."""
+    return find(root, lambda s: isinstance(s, Alloc) and s.buffer.name == buffer)
+
+
+def targets(stmt: Stmt) -> tuple[str, ...]:
+    """The buffers that a Store or an Update writes; none for other statements."""
+    match stmt:
+        case Store(buffer=name):
+            return (name,)
+        case Update(targets=names):
+            return names
+    return ()
+
+
+def find_writers(root: Stmt, buffer: str) -> list[Path]:
+    """The paths of all statements that write `buffer`, in running order."""
+    return list(paths(root, lambda s: buffer in targets(s)))
+
+
+def rebuild(path: Path, new: Stmt) -> Stmt:
+    """The root of `path` with the last statement of the path replaced by `new`."""
+    for at in range(len(path) - 2, -1, -1):
+        new = put(path[at], path[at + 1], new)
+    return new
+
+
+def put(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    """`parent` with its part `old` (that very object) replaced by `new`; a Block inside a Block is flattened."""
+    match parent:
+        case For(var, extent, _, kind, unroll, bound):
+            return For(var, extent, new, kind, unroll, bound)
+        case Alloc(buffer, _):
+            return Alloc(buffer, new)
+        case If(cond, then, other):
+            return If(cond, new, other) if then is old else If(cond, then, new)
+        case Block(stmts):
+            out: list[Stmt] = []
+            for stmt in stmts:
+                kept = new if stmt is old else stmt
+                out.extend(kept.stmts if isinstance(kept, Block) else (kept,))
+            return Block(tuple(out))
+    raise TypeError(f"{type(parent).__name__} has no part to replace")
+
+
+def with_body(program: Program, body: Stmt) -> Program:
+    """`program` with another body."""
+    return Program(program.name, program.inputs, program.outputs, body)
+
+
+def loops_on(path: Path) -> tuple[For, ...]:
+    """The loops on a path, outer first."""
+    return tuple([s for s in path if isinstance(s, For)])
+
+
+def guards_on(path: Path) -> tuple[Expr, ...]:
+    """The conditions that hold at the end of a path, outer first."""
+    out: list[Expr] = []
+    for parent, part in zip(path, path[1:], strict=False):
+        if isinstance(parent, If) and parent.then is part:
+            out.extend(conjuncts(parent.cond))
+    return tuple(out)
+
+
+def extents_of(root: Stmt) -> dict[str, int]:
+    """The extent of every loop under `root` by name."""
+    return {s.var: s.extent for s in statements(root) if isinstance(s, For)}

@@ -1,0 +1,172 @@
+"""The face of scheduling: a program, and the steps taken so far. Every step checks, rewrites, and can be printed and run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import RecordError
+from ..ir.interpret import interpret
+from ..ir.nodes import Program
+from ..ir.printer import text
+from .annotate import Bind, Parallel, PrefetchAhead, Unroll, Vectorize
+from .base import Step
+from .inlining import Inline, ReverseInline
+from .loops import Fuse, Reorder, Split, Tail, Tile
+from .placement import ComputeAt, ReverseComputeAt
+from .reduction import DecomposeReduction, RFactor
+from .staging import CacheRead, CacheWrite
+from .steps import from_json, to_json
+
+
+class Schedule:
+    """Steps on a program. Each method is a primitive: it raises ScheduleError and changes nothing, or returns self.
+
+    `target` is a name or a Target for whoever compiles the result; the steps themselves do not depend on it.
+    """
+
+    def __init__(self, program: Program, target: Any = None) -> None:
+        self.original = program
+        self.target = target
+        self._history: list[tuple[Step, Program]] = []
+
+    @property
+    def program(self) -> Program:
+        """The program after all steps."""
+        return self._history[-1][1] if self._history else self.original
+
+    @property
+    def history(self) -> tuple[tuple[Step, Program], ...]:
+        """(step, program after it), in order."""
+        return tuple(self._history)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, in order."""
+        return tuple([s for s, _ in self._history])
+
+    def apply(self, *steps: Step) -> Schedule:
+        """Apply steps made by hand; where one is refused none is applied."""
+        new, program = [], self.program
+        for step in steps:
+            program = step.rewrite(program)
+            new.append((step, program))
+        self._history += new
+        return self
+
+    def undo(self) -> Schedule:
+        """Take back the last step; nothing happens where there is none."""
+        if self._history:
+            self._history.pop()
+        return self
+
+    def copy(self) -> Schedule:
+        """A schedule with the same steps, to go on from separately."""
+        new = Schedule(self.original, self.target)
+        new._history = list(self._history)
+        return new
+
+    def run(self, *arrays: Any) -> list[Any]:
+        """The outputs for numpy inputs, by the interpreter (slow, and exact about what the program means)."""
+        return interpret(self.program, arrays)
+
+    def to_json(self) -> dict[str, Any]:
+        """The steps as plain JSON values, for `from_json`."""
+        return {"version": 1, "steps": to_json(self.steps)}
+
+    @classmethod
+    def from_json(cls, program: Program, data: Any, target: Any = None) -> Schedule:
+        """The schedule that `to_json` described, replayed on `program`; RecordError for data of another form."""
+        if not isinstance(data, dict) or data.keys() != {"version", "steps"}:
+            raise RecordError("a stored schedule is an object with the keys version and steps")
+        if data["version"] != 1:
+            raise RecordError(f"schedule version {data['version']!r} is not known; this tlm reads version 1")
+        return cls(program, target).apply(*from_json(data["steps"]))
+
+    def __str__(self) -> str:
+        return text(self.program)
+
+    def __repr__(self) -> str:
+        return f"Schedule({self.original.name}, {len(self._history)} steps)"
+
+    def split(self, loop: str, factor: int, tail: Tail = "guard") -> Schedule:
+        """See `Split`."""
+        return self.apply(Split(loop, factor, tail))
+
+    def fuse(self, outer: str, inner: str) -> Schedule:
+        """See `Fuse`."""
+        return self.apply(Fuse(outer, inner))
+
+    def reorder(self, *loops: str) -> Schedule:
+        """See `Reorder`."""
+        return self.apply(Reorder(loops))
+
+    def tile(self, loops: tuple[str, ...], factors: tuple[int, ...], tail: Tail = "guard") -> Schedule:
+        """See `Tile`."""
+        return self.apply(Tile(tuple(loops), tuple(factors), tail))
+
+    def unroll(self, loop: str, factor: int = 0) -> Schedule:
+        """See `Unroll`."""
+        return self.apply(Unroll(loop, factor))
+
+    def vectorize(self, loop: str) -> Schedule:
+        """See `Vectorize`."""
+        return self.apply(Vectorize(loop))
+
+    def parallel(self, loop: str) -> Schedule:
+        """See `Parallel`."""
+        return self.apply(Parallel(loop))
+
+    def bind(self, loop: str, axis: str) -> Schedule:
+        """See `Bind`."""
+        return self.apply(Bind(loop, axis))
+
+    def prefetch(self, buffer: str, loop: str, distance: int, locality: int = 3) -> Schedule:
+        """See `PrefetchAhead`."""
+        return self.apply(PrefetchAhead(buffer, loop, distance, locality))
+
+    def cache_read(
+        self,
+        buffer: str,
+        at: str = "",
+        memory: str = "heap",
+        layout: tuple[str, ...] = (),
+        name: str | None = None,
+        pad: bool = False,
+    ) -> Schedule:
+        """See `CacheRead`."""
+        return self.apply(CacheRead(buffer, at, memory, tuple(layout), name, pad))
+
+    def cache_write(
+        self,
+        buffer: str,
+        at: str = "",
+        memory: str = "register",
+        layout: tuple[str, ...] = (),
+        name: str | None = None,
+    ) -> Schedule:
+        """See `CacheWrite`."""
+        return self.apply(CacheWrite(buffer, at, memory, tuple(layout), name))
+
+    def compute_at(self, stage: str, loop: str) -> Schedule:
+        """See `ComputeAt`."""
+        return self.apply(ComputeAt(stage, loop))
+
+    def reverse_compute_at(self, stage: str, loop: str) -> Schedule:
+        """See `ReverseComputeAt`."""
+        return self.apply(ReverseComputeAt(stage, loop))
+
+    def inline(self, stage: str) -> Schedule:
+        """See `Inline`."""
+        return self.apply(Inline(stage))
+
+    def reverse_inline(self, stage: str) -> Schedule:
+        """See `ReverseInline`."""
+        return self.apply(ReverseInline(stage))
+
+    def decompose_reduction(self, stage: str, at: str) -> Schedule:
+        """See `DecomposeReduction`."""
+        return self.apply(DecomposeReduction(stage, at))
+
+    def rfactor(self, loop: str, memory: str = "heap", at: str = "", name: str | None = None) -> Schedule:
+        """See `RFactor`."""
+        return self.apply(RFactor(loop, memory, at, name))
