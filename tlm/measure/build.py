@@ -28,7 +28,7 @@ class Toolchain(Protocol):
 
 
 class LLVM:
-    """The CPU backend. Machine code travels as a line of JSON, which says how to call it, and an object file."""
+    """The CPU backend. Machine code travels as a line of JSON, how to call it, and an object file."""
 
     def versions(self) -> dict[str, str]:
         from .. import __version__

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import RecordError, TlmWarning
-from ..ir import canonical
+from ..ir.canonical import key as workload_key
 from ..ir.nodes import Program
 from ..target import Target
 from .record import Record
@@ -24,7 +24,7 @@ class Found:
 
 def look_up(store: Store, program: Program, target: Target) -> Found:
     """The fastest record of `program` on `target`; without one, `reason` tells why, with counts."""
-    key = canonical.key(program)
+    key = workload_key(program)
     best = store.best(key, target.key)
     if best is not None:
         return Found(best)
@@ -73,8 +73,9 @@ class Coverage:
 
 def coverage(store: Store, programs: Sequence[Program], target: Target) -> Coverage:
     """How many of `programs` have a measured schedule for `target`, and the names of those that have none."""
-    found, missed = [], []
+    found: list[str] = []
+    missed: list[str] = []
     for program in programs:
         hit = look_up(store, program, target).record is not None
-        (found if hit else missed).append(f"{program.name} {canonical.key(program)[:8]}")
+        (found if hit else missed).append(f"{program.name} {workload_key(program)[:8]}")
     return Coverage(tuple(found), tuple(missed))

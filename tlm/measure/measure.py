@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ..ir import canonical, serialize
+from ..ir.canonical import key as workload_key
 from ..ir.nodes import Program
+from ..ir.serialize import to_json
 from ..target import Target, available_threads
 from .limits import Going, Limits, Work
 from .pool import Built, Pool
@@ -72,7 +73,7 @@ class Measurer:
         go on; after a stop only the records so far come back. sink: gets the records of each batch as soon
         as it is measured.
         """
-        work = Work(canonical.key(program), serialize.to_json(program), self.target.to_json())
+        work = Work(workload_key(program), to_json(program), self.target.to_json())
         records: list[Record] = []
         try:
             for batch in _batches(candidates):

@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from ..errors import RecordError, TlmError
+from ..ir.canonical import key as workload_key
+from ..ir.serialize import from_json as program_from_json
+from ..space.choice import Value
+from ..target import Target
 
 VERSION = 1
 
-Value = int | str
 Values = tuple[Value, ...]
 Status = Literal["ok", "wrong", "timeout", "crash", "error"]
 Cache = Literal["warm", "cold"]
@@ -126,21 +129,13 @@ def from_json(data: Any) -> Record:
 
 def check_program(record: Record) -> None:
     """RecordError unless program and target are well formed and `workload` is the program's key."""
-    from ..ir import canonical, serialize
-    from ..target import Target
-
     try:
-        key = canonical.key(serialize.from_json(record.program))
+        key = workload_key(program_from_json(record.program))
         Target.from_json(record.target)
     except TlmError as e:
         raise RecordError(f"bad program or target: {e}") from e
     if key != record.workload:
         raise RecordError(f"workload {record.workload[:12]} is not the key of its program, {key[:12]}")
-
-
-def check_choices(values: Any) -> Values:
-    """`values` as choice values; RecordError where one is neither a small integer nor a plain word."""
-    return _choices(list(values))
 
 
 def _object(data: Json, name: str) -> Json:

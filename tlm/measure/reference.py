@@ -146,7 +146,7 @@ class _Run:
         grid = fixed | _grid(loops)
         shape = tuple(f.extent for f in loops)
         results = [self.evaluate(v, grid) for v in values]
-        mask = reduce(np.logical_and, [self.evaluate(g, grid).value for g in guards], np.True_)
+        mask: Any = reduce(np.logical_and, [self.evaluate(g, grid).value for g in guards], np.True_)
         if update is not None:
             results, mask = self.merged(update, results, loops, mask)
             grid = {k: v if np.ndim(v) == 0 else v[_first(loops, update.axes)] for k, v in grid.items()}
@@ -238,9 +238,7 @@ class _Run:
         for n, p in enumerate(parts):
             if p.error.any():
                 error = error + _einsum(subscripts, target, [*sizes[:n], p.error, *sizes[n + 1 :]])
-        place = tuple(
-            slice(None) if isinstance(i, Var) else int(i.value) for i in update.indices if _index(i)
-        )
+        place = tuple(int(i.value) if isinstance(i, Const) else slice(None) for i in update.indices)
         self.known[update.targets[0]].value[place] = value
         self.known[update.targets[0]].error[place] = error
         return True
@@ -266,10 +264,6 @@ class _Run:
         # Both sides of a "where" are read here, and the one that is not picked may lie outside.
         at = tuple(np.clip(p, 0, max(n - 1, 0)) for p, n in zip(places, held.value.shape, strict=True))
         return Bounded(held.value[at], held.error[at] if np.ndim(held.error) else held.error)
-
-
-def _index(i: Expr) -> Any:
-    return isinstance(i, Var | Const)
 
 
 def _grid(loops: Loops) -> dict[str, Any]:

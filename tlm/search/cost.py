@@ -122,7 +122,7 @@ def _cuts(column: Features) -> Features:
     values = np.unique(column)
     if len(values) > _BINS:
         values = np.unique(np.quantile(column, np.linspace(0, 1, _BINS)).astype(np.float32))
-    return (values[:-1] + values[1:]) / 2
+    return ((values[:-1] + values[1:]) / 2).astype(np.float32)
 
 
 def _grow(data: _Binned, residual: Floats, weight: Floats, s: Settings) -> tuple[Tree, Floats]:

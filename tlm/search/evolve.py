@@ -11,12 +11,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Protocol
 
 from ..errors import RecordError, TlmWarning
-from ..ir import canonical
+from ..ir.canonical import key as workload_key
 from ..ir.nodes import Program
 from ..lang.encode import prompt as encode
 from ..lang.features import matrix
@@ -82,14 +83,31 @@ def search(
     """
     if trials is None and seconds is None:
         trials = 200
-    run_ = _Search(program, target, measurer, trials, seconds, seed, progress, store, model, space, now)
+    queue = list(first)
+    if space is None:
+        queue.append(run(space_for(program, target), heuristic).values)
+    proposer = Proposer(space or (lambda: space_for(program, target)), Random(seed))
+    searching = _Search(program, target, measurer, proposer, _Limits(trials, seconds, now), progress, store)
     with interruption() as asked:
-        run_.interrupted = asked
-        run_.begin(first, resume)
-        while run_.batch():
+        searching.interrupted = asked
+        if resume:
+            searching.resume()
+        searching.begin(queue, None if model is None else _load_model(model))
+        while searching.batch():
             pass
-        run_.finish()
-    return run_.result
+        searching.finish()
+    if model is not None and searching.model is not None:
+        cost.save(searching.model, model)
+    return searching.result
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What a search may spend, and the clock that tells."""
+
+    trials: int | None
+    seconds: float | None
+    now: Callable[[], float]
 
 
 class _Search:
@@ -100,45 +118,36 @@ class _Search:
         program: Program,
         target: Target,
         measurer: Measures,
-        trials: int | None,
-        seconds: float | None,
-        seed: int,
+        proposer: Proposer,
+        limits: _Limits,
         progress: Report | None,
         store: Store | None,
-        model: str | Path | None,
-        space: Callable[[], Space] | None,
-        now: Callable[[], float],
     ) -> None:
-        self.program, self.target, self.measurer = program, target, measurer
-        self.trials, self.seconds, self.progress, self.store, self.now = trials, seconds, progress, store, now
-        self.own_space = space is None
-        self.space = space or (lambda: space_for(program, target))
-        self.rng = Random(seed)
-        self.proposer = Proposer(self.space, self.rng)
+        self.program, self.target, self.measurer, self.proposer = program, target, measurer, proposer
+        self.trials, self.seconds, self.now = limits.trials, limits.seconds, limits.now
+        self.progress, self.store = progress, store
         self.prompt = encode(program, target)
-        self.key = canonical.key(program)
+        self.key = workload_key(program)
         self.known: dict[Values, Decided] = {}
         self.scores: dict[Values, float] = {}
         self.finals: dict[Values, float] = {}
         self.waiting: list[Decided] = []
         self.result = Result()
         self.interrupted: Callable[[], bool] = lambda: False
-        self.model_path, self.model = model, _load_model(model)
-        self.start = now()
+        self.model: cost.CostModel | None = None
+        self.start = self.now()
         self.reported = self.start
 
-    def begin(self, first: Sequence[Values], resume: bool) -> None:
-        """Take over what the store knows, and queue the candidates to begin with."""
-        if resume and self.store is not None:
-            self._resume(self.store)
-        queue = [d for v in first if (d := self.proposer.replayed(v)) is not None]
-        if self.own_space:
-            queue.append(run(self.space(), heuristic))
-        self.waiting = [d for d in {d.values: d for d in queue}.values() if d.values not in self.scores]
+    def begin(self, first: Sequence[Values], model: cost.CostModel | None) -> None:
+        """Queue the candidates to begin with, of those that the space offers."""
+        queue = {v: d for v in first if (d := self.proposer.replayed(v)) is not None}
+        self.waiting = [d for v, d in queue.items() if v not in self.scores]
+        self.model = model
 
-    def _resume(self, store: Store) -> None:
+    def resume(self) -> None:
+        """Take over what the store knows of the workload."""
         lost = 0
-        for record in store.records(self.key, self.target.key):
+        for record in [] if self.store is None else self.store.records(self.key, self.target.key):
             if record.cache != "warm":
                 continue
             decided = self.known.get(record.choices) or self.proposer.replayed(record.choices)
@@ -149,7 +158,7 @@ class _Search:
         self.result.reused = len(self.scores)
         if lost:
             warnings.warn(
-                f"{store.path}: {lost} records of {self.program.name} are of another version of its space and"
+                f"{lost} records of {self.program.name} are of another version of its space and"
                 " cannot be used",
                 TlmWarning,
                 stacklevel=4,
@@ -247,8 +256,6 @@ class _Search:
         best = min(times, key=lambda v: times[v], default=None)
         if best is not None and math.isfinite(times[best]):
             self.result.best, self.result.seconds = best, times[best]
-        if self.model_path is not None and self.model is not None:
-            cost.save(self.model, self.model_path)
 
     def _late(self) -> bool:
         return self.seconds is not None and self.now() - self.start >= self.seconds
@@ -281,14 +288,11 @@ class _Search:
         self.result.spent[part] = self.result.spent.get(part, 0.0) + self.now() - start
 
 
-def _load_model(path: str | Path | None) -> cost.CostModel | None:
-    if path is None or not Path(path).exists():
+def _load_model(path: str | Path) -> cost.CostModel | None:
+    if not Path(path).exists():
         return None
     try:
         return cost.load(path)
     except RecordError as e:
         warnings.warn(f"{e}; the search fits a new one", TlmWarning, stacklevel=4)
         return None
-
-
-__all__ = ["Progress", "Result", "search"]

@@ -15,7 +15,7 @@ from ..space.choice import Space
 from ..space.decide import Decided, at_random, repair, replay, run
 from .cost import CostModel
 
-POPULATION = 96
+POPULATION = 72
 GENERATIONS = 3
 CROSSINGS = 0.3
 _TRIES = 30
