@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Program, Stmt, Store, Update, Var
+from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Memory, Program, Stmt, Store, Update, Var
 from ..ir.paths import Path, extents_of, guards_on, loops_on, rebuild, targets, with_body
 from ..ir.walk import buffers, free_vars
 from .access import accesses, meet
