@@ -205,6 +205,7 @@ def test_a_schedule_by_hand_may_change_between_calls():
     s = tlm.Schedule(matmul.program(a, b))
     assert (matmul(a, b, schedule=s) == 12).all()
     s.split("j", 8)
+    s.reorder("i", "k", "j.0", "j.1")
     s.vectorize("j.1")
     assert (matmul(a, b, schedule=s) == 12).all()
     assert "j.1" in str(matmul.kernel(a, b, schedule=s).program)

@@ -122,3 +122,34 @@ def train(
 
 def _told(show: Any) -> Any:
     return lambda what, done, total, remark: show(f"{what} {done}/{total} {remark}", done == total)
+
+
+@app.command(name="eval")
+def evaluate(
+    models: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of tlm train, or the shipped model.")
+    ] = None,
+    shapes: Annotated[int | None, typer.Option(min=1, help="Of the held-out shapes; default: all.")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Candidates of the search beside it.")] = 200,
+    target: Machine = "cpu",
+    threads: Threads = 1,
+    rows: Annotated[
+        Path | None, typer.Option(help="JSON lines, one a shape done; a killed run goes on.")
+    ] = None,
+    seed: Seed = 0,
+    store: StorePath = None,
+    as_json: Json = False,
+) -> None:
+    """Judge the model on held-out shapes, against search, heuristic and dice."""
+    from ..model.eval import evaluate as run
+    from ..ops.dispatch import machine
+    from ..search.evolve import search as evolve
+    from ..search.heuristic import heuristic
+
+    with progress() as show:
+        report = run(
+            store_path(store), models or (), shapes=shapes, trials=trials, seed=seed,
+            target=machine(target, threads), search=evolve, heuristic=heuristic, rows=rows,
+            progress=_told(show),
+        )  # fmt: skip
+    print(json.dumps(report.to_json()) if as_json else report.text())
