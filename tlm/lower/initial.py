@@ -21,7 +21,7 @@ from ..ir.affine import conjunction
 from ..ir.combiners import COMBINERS
 from ..ir.dtypes import DType
 from ..ir.nodes import Alloc, Block, Expr, For, If, Stmt, Store, Update, Var, block, const
-from ..ir.walk import free_vars, substitute
+from ..ir.walk import free_vars, loads, substitute, walk
 from .nests import Path, leaves, map_leaves, spatial_copy
 
 # Combiners whose merge(identity, x) is x, so that the first value can be stored as it is.
@@ -50,11 +50,18 @@ def _first_rounds(stmt: Stmt, enclosing: tuple[For, ...], dtypes: dict[str, DTyp
             axes = [loop.var for loop in around]
             if not axes:
                 return _stores(stmt, dtypes)
-            lanes = any(loop.kind == "vectorize" for loop in around)
-            if not lanes and frozenset().union(*map(free_vars, stmt.values)).isdisjoint(axes):
+            if all(loop.kind != "vectorize" for loop in around) and _is_partial_sum(stmt, axes, around[-1]):
                 first = conjunction([Var(a) < 1 for a in axes])
                 return If(first, _stores(stmt, dtypes), replace(stmt, init=False))
     return stmt
+
+
+def _is_partial_sum(update: Update, axes: list[str], innermost: For) -> bool:
+    """Whether `update` merges what other reductions inside `innermost` have computed."""
+    if not frozenset().union(*map(free_vars, update.values)).isdisjoint(axes):
+        return False
+    reduced = {t for n in walk(innermost.body) if isinstance(n, Update) for t in n.targets}
+    return any(read.buffer in reduced for value in update.values for read in loads(value))
 
 
 def _stores(update: Update, dtypes: dict[str, DType]) -> Stmt:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..ir.dtypes import DType
 from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Stmt, Update, Var, block
-from ..ir.walk import free_vars, substitute
+from ..ir.walk import free_vars, reads, substitute, writes
 from .initial import init_nest
 from .nests import Path, leaves, map_leaves, spatial_copy
 
@@ -27,8 +27,9 @@ def lane_partials(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
     """`stmt` with partial results per lane for every reduction over a vectorised axis; extends `dtypes`."""
     match stmt:
         case For():
-            for path, leaf in leaves(stmt.body, (stmt,)):
-                if isinstance(leaf, Update) and _starts_here(path, leaf):
+            inside = list(leaves(stmt.body, (stmt,)))
+            for path, leaf in inside:
+                if isinstance(leaf, Update) and _starts_here(path, leaf) and _alone(leaf, inside):
                     return lane_partials(_rewrite(stmt, path, leaf, dtypes), dtypes)
             return replace(stmt, body=lane_partials(stmt.body, dtypes))
         case Alloc():
@@ -61,6 +62,12 @@ def _starts_here(path: Path, update: Update) -> bool:
             if node.kind not in ("serial", "unroll"):
                 return False
     return rows <= _ROWS_LIMIT
+
+
+def _alone(update: Update, inside: list[tuple[Path, Stmt]]) -> bool:
+    """Whether no other statement of the nest touches the targets, which are only merged into after it."""
+    others = [s for _, s in inside if s is not update]
+    return not any((reads(s) | writes(s)).intersection(update.targets) for s in others)
 
 
 def _rewrite(outer: For, path: Path, update: Update, dtypes: dict[str, DType]) -> Stmt:

@@ -347,7 +347,7 @@ class Statements(Values):
         phis.append(f"  {var} = phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]")
         copied = []
         for name, base, phi in carried:
-            t, first, back = self._slot_type(name), entered[name][base], self.slots[name][base]
+            t, first, back = self._slot_type(name), entered[name].get(base, "undef"), self.slots[name][base]
             if back == phi:
                 # Not changed after all: a copy folds away, where a phi of itself would hold a register.
                 copied.append(f"  {phi} = bitcast {t} {first} to {t}")
@@ -365,8 +365,14 @@ class Statements(Values):
         """Fresh names, inside the loop, for the register slots that it may change."""
         out = []
         for name in sorted(writes(loop.body) & self.slots.keys()):
-            for base in sorted(self.slots[name]):
+            for base in self._bases(name):
                 phi = self.function.name("r")
                 self.slots[name][base] = phi
                 out.append((name, base, phi))
         return out
+
+    def _bases(self, name: str) -> list[int]:
+        """Offsets of all slots of a register buffer."""
+        place = self.places[name]
+        assert place.layout is not None
+        return sorted({place.layout.slot(offset)[0] for offset in range(place.buffer.size)})
