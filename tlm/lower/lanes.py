@@ -29,7 +29,7 @@ def lane_partials(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
         case For():
             inside = list(leaves(stmt.body, (stmt,)))
             for path, leaf in inside:
-                if isinstance(leaf, Update) and _starts_here(path, leaf) and _alone(leaf, inside):
+                if isinstance(leaf, Update) and _starts_here(path, leaf) and alone(leaf, inside):
                     return lane_partials(_rewrite(stmt, path, leaf, dtypes), dtypes)
             return replace(stmt, body=lane_partials(stmt.body, dtypes))
         case Alloc():
@@ -64,7 +64,7 @@ def _starts_here(path: Path, update: Update) -> bool:
     return rows <= _ROWS_LIMIT
 
 
-def _alone(update: Update, inside: list[tuple[Path, Stmt]]) -> bool:
+def alone(update: Update, inside: list[tuple[Path, Stmt]]) -> bool:
     """Whether no other statement of the nest touches the targets, which are only merged into after it."""
     others = [s for _, s in inside if s is not update]
     return not any((reads(s) | writes(s)).intersection(update.targets) for s in others)
@@ -78,7 +78,7 @@ def _rewrite(outer: For, path: Path, update: Update, dtypes: dict[str, DType]) -
     inside = {n.var for n in loops}
     shape = (*[n.extent for n in rows], lane.extent)
     at: tuple[Expr, ...] = (*[Var(n.var) for n in rows], Var(lane.var))
-    names = tuple(_fresh(f"{t}_lanes", dtypes) for t in update.targets)
+    names = tuple(fresh(f"{t}_lanes", dtypes) for t in update.targets)
     for name, target in zip(names, update.targets, strict=True):
         dtypes[name] = dtypes[target]
     # The lane loop is an axis of the target but indexes the partial results, so it leaves the axes of their update.
@@ -101,7 +101,7 @@ def _rewrite(outer: For, path: Path, update: Update, dtypes: dict[str, DType]) -
     return out
 
 
-def _fresh(name: str, taken: dict[str, DType]) -> str:
+def fresh(name: str, taken: dict[str, DType]) -> str:
     return (
         name if name not in taken else next(n for i in range(2, 1 << 20) if (n := f"{name}{i}") not in taken)
     )

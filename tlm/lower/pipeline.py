@@ -13,6 +13,7 @@ from .kinds import cap_expansion, cpu_kinds
 from .lanes import lane_partials
 from .memory import place
 from .partition import Scope, partition
+from .promote import promote
 from .vectors import native_width, private_lanes, single_level
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def lower(program: Program, target: Target) -> Program:
     body = cap_expansion(cpu_kinds(program.body), max(1, target.vector_bytes // 4))
     body = private_lanes(single_level(body))
     body = explicit_init(lane_partials(body, dtypes), dtypes)
+    body = promote(body, dtypes)
     body = native_width(body, target.vector_bytes, dtypes)
     body = bounds(hoist(body), {})
     body = bounds(partition(body, Scope({})), {})
