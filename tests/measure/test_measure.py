@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+import tlm
 from tlm.measure.limits import Limits
 from tlm.measure.measure import Measurer
 from tlm.measure.record import Record
+from tlm.measure.store import Store
 from tlm.measure.timer import Timing
 
 from .helpers import TARGET, matmul
@@ -40,15 +44,15 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     assert children() <= before
 
 
-def children() -> set[int]:
-    """Processes that this one has started and that have not ended."""
+def children(of: int | None = None) -> set[int]:
+    """Processes that this one (or `of`) has started and that have not ended."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
         except OSError:
             continue
-        if int(parent) == os.getpid() and state != "Z":
+        if int(parent) == (of or os.getpid()) and state != "Z":
             found.add(int(path.parent.name))
     return found
 
@@ -188,6 +192,53 @@ def test_an_exception_of_the_caller_leaves_no_worker(make: Make):
     with pytest.raises(KeyboardInterrupt):
         measurer.measure(matmul(), [("ok", 1)], watch=watch)
     assert children() == set()
+
+
+COLLECT = """
+import sys
+sys.path[:0] = sys.argv[2:]
+from helpers import TARGET, matmul
+from tlm.measure.measure import Measurer
+from tlm.measure.store import Store
+if __name__ == "__main__":
+    with Store(sys.argv[1]) as store, Measurer(TARGET, builders=2, toolchain="faulty:Faulty") as measurer:
+        candidates = [("ok", n % 7) for n in range(96)] + [("build-hangs", 0), ("build-hangs", 1)]
+        done = 0
+        def sink(records):
+            global done
+            store.add(records)
+            done += len(records)
+            print(done, flush=True)
+        measurer.measure(matmul(), candidates, sink=sink)
+"""
+
+
+def test_a_killed_collection_keeps_its_batches_and_leaves_no_worker(tmp_path: Path):
+    here, root = Path(__file__).parent, Path(tlm.__file__).parents[1]
+    command = [sys.executable, "-c", COLLECT, str(tmp_path / "s"), str(root), str(here)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while int(process.stdout.readline()) < 96:
+        pass
+    time.sleep(0.3)
+    workers = children(process.pid)
+    assert len(workers) == 3
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    end = time.monotonic() + 10.0
+    while any(running(pid) for pid in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(running(pid) for pid in workers)
+    with Store(tmp_path / "s") as store:
+        assert len(store.records()) == 96
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_workloads_alternate(make: Make):

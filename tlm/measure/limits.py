@@ -18,7 +18,7 @@ START_SECONDS = 30.0
 class Limits:
     """Of one candidate: seconds to build it, seconds to run it, bytes of memory beyond the worker's own.
 
-    A candidate that needs `patience` times the best known time of its workload (and more than a second) is
+    A candidate that needs `patience` times the best known time of its workload (and more than two seconds) is
     ended.
     """
 
@@ -27,9 +27,9 @@ class Limits:
     memory: int = 4 << 30
     patience: float = 50.0
 
-    def run_for(self, best: float) -> float:
-        """Seconds that a run may take where `best` seconds are known to be enough."""
-        return min(self.run, max(1.0, self.patience * best))
+    def first_run(self, best: float) -> float:
+        """Seconds that a first run may take where `best` seconds are known to be enough."""
+        return min(self.run, max(2.0, self.patience * best))
 
 
 @dataclass(frozen=True, slots=True)

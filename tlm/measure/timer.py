@@ -15,7 +15,7 @@ PREPARE_SECONDS = 300.0
 # A candidate this many times slower than the best, after so many rounds, is not run again.
 KEEP = (2.0, 1.25)
 ROUNDS, MORE_ROUNDS = 3, 2
-THOROUGH_ROUNDS = 9
+THOROUGH_ROUNDS, THOROUGH_SECONDS = 9, 2.0
 FAR_SLOWER = 4.0
 # Of runs shorter than this the first one says little: it is mostly page faults and cache misses.
 FIRST_RUN_COUNTS_SECONDS = 1e-3
@@ -133,10 +133,12 @@ class _Batch:
 
     def _request(self, number: int, message: Message | None) -> Message | None:
         """Have a candidate loaded, then send a message about it; None where it fails in any way."""
-        timing, limit = self.timings[number], self._timer.limits.run_for(self._best)
+        timing, limit = self.timings[number], self._timer.limits.first_run(self._best)
         try:
             answer = self._timer.ensure_loaded(self._work, number, self._codes[number], limit, self._going)
             if answer["status"] == "ok" and message is not None:
+                # It has run once in time, so that only a hang or a very busy machine can make it late now.
+                limit = self._timer.limits.run
                 answer = self._timer.ask(self._work, message | {"id": number}, b"", limit, self._going)
         except TimeoutError:
             timing.status, timing.message = "timeout", f"no end after {limit:.3g} s; {self._timer.close()}"
@@ -177,7 +179,7 @@ class _Batch:
     def _again(self, number: int, done: int, thorough: bool) -> bool:
         timing = self.timings[number]
         if thorough:
-            return True
+            return done < ROUNDS or done * timing.best < THOROUGH_SECONDS
         if done < ROUNDS:
             return timing.best <= KEEP[done - 1] * self._best
         return timing.best <= CLOSE * self._best and not timing.steady
@@ -190,4 +192,6 @@ class _Batch:
 
     def finish_all(self) -> None:
         for number in self._alive():
-            self._request(number, {"job": "finish"})
+            # Kernels far from the best are not worth another run.
+            check = self.timings[number].best <= FAR_SLOWER * self._best
+            self._request(number, {"job": "finish", "check": check})

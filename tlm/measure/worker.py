@@ -69,7 +69,7 @@ class Worker:
         return {"status": "ok", "seconds": self._runner.sample(message["id"], message["cold"])}, b""
 
     def _finish(self, message: Message, blob: bytes) -> Answer:
-        return self._runner.finish(message["id"]), b""
+        return self._runner.finish(message["id"], message["check"]), b""
 
 
 def main() -> None:
