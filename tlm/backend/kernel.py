@@ -5,24 +5,26 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import ArgumentError
 from ..ir.dtypes import to_numpy
-from ..ir.nodes import Buffer, Program
 from ..target import Target
 from . import openmp
 from .workspace import borrow
+
+if TYPE_CHECKING:
+    from ..ir.nodes import Buffer, Program
 
 
 class Kernel:
     """A program as machine code. Its arguments are the program's inputs, then its outputs."""
 
     __slots__ = (
-        "_assembly", "_code", "_function", "_per_thread", "_shared", "call", "lowered", "object", "parallel", "program",
-        "source", "symbol", "target",
+        "_assembly", "_code", "_per_thread", "_shared", "call", "lowered", "object", "parallel", "program", "source",
+        "symbol", "target",
     )  # fmt: skip
 
     def __init__(
@@ -43,9 +45,7 @@ class Kernel:
         self.parallel = parallel
         self._shared, self._per_thread = workspace
         self._code, self._assembly = code, assembly
-        pointers = [ctypes.c_void_p] * (len(program.parameters) + 1)
-        self._function = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(code.address)
-        self.call = _caller(self)
+        self.call = bind(code, len(program.parameters), workspace, parallel)
 
     @property
     def assembly(self) -> str:
@@ -89,10 +89,13 @@ class Kernel:
         return f"<Kernel {self.program.name} for {self.target.name}, {len(self.object)} bytes of code>"
 
 
-def _caller(kernel: Kernel) -> Callable[..., None]:
-    """call(*pointers, threads): no checks. It holds what the code needs, so that it may outlive the Kernel."""
-    function, code = kernel._function, kernel._code
-    shared, per_thread = kernel._shared, kernel._per_thread
+def bind(code: Any, parameters: int, workspace: tuple[int, int], parallel: bool) -> Callable[..., None]:
+    """call(*pointers, threads=1) of linked code, without checks; it keeps the code loaded as long as it lives.
+
+    `workspace` is the scratch memory in bytes that a call needs, shared and for each thread.
+    """
+    shared, per_thread = workspace
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (parameters + 1), ctypes.c_int64)(code.address)
 
     def serial(*pointers: int, threads: int = 1, _code: Any = code) -> None:
         address, _memory = borrow(shared + per_thread)
@@ -112,7 +115,7 @@ def _caller(kernel: Kernel) -> Callable[..., None]:
             address, _memory = borrow(shared + per_thread)
             function(*pointers, address, 1)
 
-    return team if kernel.parallel else serial if shared + per_thread else plain
+    return team if parallel else serial if shared + per_thread else plain
 
 
 def _check(buffer: Buffer, array: Any, output: bool) -> None:

@@ -12,6 +12,9 @@ import os
 import threading
 from functools import cache
 
+SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+"""What kernels call of a runtime."""
+
 _LIBRARIES = ("libgomp.so.1", "libgomp.so", "libomp.so.5", "libomp.so")
 
 

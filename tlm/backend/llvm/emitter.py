@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ...ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, Var
 from ...ir.walk import reads, walk, writes
 from ...target import Target
+from ..openmp import SYMBOLS
 from .arith import Arithmetic
 from .builder import Function
 from .mathlib import Library
@@ -28,7 +29,6 @@ _OPENMP = (
     "declare i32 @omp_get_thread_num()",
     "declare i32 @omp_get_num_threads()",
 )
-OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class _Emitter(Statements):
         self.function.line("ret void")
         parallel = bool(self.functions)
         self.functions.append(self.function.text())
-        imports = (*self.library.declarations, *(OPENMP_SYMBOLS if parallel else ()))
+        imports = (*self.library.declarations, *(SYMBOLS if parallel else ()))
         return Module(self._text(parallel), self.symbol, imports, self.shared, self.per_thread, parallel)
 
     def _text(self, parallel: bool) -> str:

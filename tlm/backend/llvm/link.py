@@ -11,10 +11,8 @@ import llvmlite.binding as llvm
 
 from ...errors import BackendError
 from ...target import Target
-from ..openmp import openmp
+from ..openmp import SYMBOLS, openmp
 from .codegen import LOCK, machine
-from .emitter import OPENMP_SYMBOLS
-from .mathlib import libm, libmvec
 
 _names = itertools.count()
 
@@ -29,10 +27,12 @@ def _jit(isa: str, features: tuple[str, ...]) -> Any:
 
 def address(symbol: str) -> int:
     """Where a function that kernels call is in this process; BackendError where it is nowhere."""
-    if symbol in OPENMP_SYMBOLS:
+    if symbol in SYMBOLS:
         team = openmp()
         # Without a runtime no kernel ever asks for a team, but its symbols must resolve.
         return _address(ctypes.CDLL(None), "abort") if team is None else _address(team, symbol)
+    from .mathlib import libm, libmvec
+
     for library in (libmvec(), libm(), ctypes.CDLL(None)):
         if library is not None and hasattr(library, symbol):
             return _address(library, symbol)
