@@ -73,7 +73,7 @@ def agrees(got: np.ndarray, want: Bounded) -> bool:
     """`Expected.met_by` for one comparison."""
     got = _wide_array(got)
     with np.errstate(all="ignore"):
-        close = np.abs(got - want.value) <= want.error
+        close = (np.abs(got - want.value) <= want.error) & np.isfinite(want.value)
         close |= got == want.value
         if want.value.dtype.kind == "f":
             close |= np.isnan(got) & np.isnan(want.value)
