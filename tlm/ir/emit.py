@@ -70,7 +70,7 @@ class _Emitter(Values):
         outer = pad
         deep = len(self.levels) % _LOOPS_A_FUNCTION == _LOOPS_A_FUNCTION - 1
         inner = pad + "  " if deep else pad + " "
-        level = Level(loop, self._fresh("i"))
+        level = Level(loop, self._fresh("n"))
         self.levels.append(level)
         self.extents[loop.var] = loop.extent
         before, stamp = self._mark(loop, level, outer)
@@ -85,7 +85,7 @@ class _Emitter(Values):
         del self.extents[loop.var]
         lines = [f"{inner[:-1]}for {level.name} in range({limit}):", *sums, *body]
         if deep:
-            helper = self._fresh("f")
+            helper = self._fresh("g")
             lines = [f"{pad}def {helper}():", *lines, f"{pad}{helper}()"]
         return [*before, *lines]
 

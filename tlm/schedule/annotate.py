@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ..ir.affine import affine
-from ..ir.nodes import Block, Expr, For, LoopKind, Prefetch, Program, Stmt, Update, Var, const
+from ..ir.nodes import Alloc, Block, Expr, For, LoopKind, Prefetch, Program, Stmt, Update, Var, const
 from ..ir.paths import (
     Path,
     extents_of,
@@ -249,6 +249,8 @@ class PrefetchAhead(Step):
             raise self.refuse(
                 program, f"{self.buffer!r} is not read under {self.loop}", near(self.buffer, names, "buffers")
             )
+        if any(isinstance(s, Alloc) and s.buffer.name == self.buffer for s in found):
+            raise self.refuse(program, f"{self.buffer} is made anew in each iteration of {self.loop}")
         read = next(e for e in loads(found[-1]) if e.buffer == self.buffer)
         if any(affine(i) is None for i in read.indices):
             raise self.refuse(program, f"the place read in {self.buffer} is not affine in the loops")

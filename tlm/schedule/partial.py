@@ -61,6 +61,8 @@ class Accumulation:
     def _independent(self, step: Step, program: Program, leaf: Store | Update) -> None:
         """Nothing else under the spot uses the targets, and each iteration of the other loops has its own element."""
         old = targets(leaf)
+        if any(isinstance(s, Alloc) and s.buffer.name in old for s in self.path[self.spot :]):
+            raise step.refuse(program, f"{old[0]} is made inside these loops", "Name a loop inside its alloc.")
         node = self.path[self.spot]
         found = [a for a in accesses(node) if a.buffer in old]
         other = next((a for a in found if a.stmt is not leaf or not a.writes), None)

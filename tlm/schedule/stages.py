@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..ir.affine import Affine, affine
-from ..ir.nodes import Alloc, Block, Expr, For, Program, Stmt, Store, Update, Var
+from ..ir.nodes import Alloc, Block, Expr, For, Prefetch, Program, Stmt, Store, Update, Var, block
 from ..ir.paths import (
     Path,
     find_alloc,
     guards_on,
     loops_on,
     parts,
+    paths,
     put,
     rebuild,
     statements,
@@ -104,13 +105,27 @@ def without(program: Program, stage: Stage) -> Program:
 
 
 def without_alloc(program: Program, buffer: str) -> Program:
-    """`program` without the Alloc of `buffer`, which nothing uses any more."""
+    """`program` without the Alloc of `buffer`, which at most prefetches still name."""
     path = find_alloc(program.body, buffer)
     if path is None:
         return program
     scope = path[-1]
     assert isinstance(scope, Alloc)
-    return with_body(program, rebuild(path, scope.body))
+    return with_body(program, rebuild(path, _without_hints(scope.body, buffer)))
+
+
+def _without_hints(root: Stmt, buffer: str, keep: Stmt | None = None) -> Stmt:
+    """`root` without prefetches of `buffer`, but for those inside `keep`."""
+
+    def unwanted(path: Path) -> bool:
+        return all(s is not keep for s in path)
+
+    while hint := next(filter(unwanted, paths(root, lambda s: isinstance(s, Prefetch) and s.buffer == buffer)), None):
+        at = max([n for n, s in enumerate(hint) if isinstance(s, Block)])
+        parent = hint[at]
+        assert isinstance(parent, Block)
+        root = rebuild(hint[: at + 1], block(*[s for s in parent.stmts if s is not hint[at + 1]]))
+    return root
 
 
 def solve(indices: Place, loops: frozenset[str], place: Place, extents: Extents) -> dict[str, Expr] | None:
@@ -150,7 +165,7 @@ def shrink(program: Program, buffer: str, inside: For, origins: Sequence[Affine]
     made = type(old)(old.name, shape, old.dtype, old.memory)
     body = Alloc(made, redirect(inside.body, buffer, buffer, moved))
     new = For(inside.var, inside.extent, body, inside.kind, inside.unroll, inside.bound)
-    return with_body(program, rebuild(alloc, _replaced(scope.body, inside, new)))
+    return with_body(program, rebuild(alloc, _replaced(_without_hints(scope.body, buffer, inside), inside, new)))
 
 
 def _replaced(stmt: Stmt, old: Stmt, new: Stmt) -> Stmt:
