@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import ops as ops
     from .ops.caching import cache as cache
-    from .ops.deciders import Generate as Generate
-    from .ops.deciders import Random as Random
-    from .ops.deciders import Search as Search
+    from .ops.settings import Generate as Generate
+    from .ops.settings import Random as Random
+    from .ops.settings import Search as Search
     from .schedule.schedule import Schedule as Schedule
     from .target import Target as Target
     from .target import host as host
@@ -21,9 +21,9 @@ __all__ = ["Generate", "Random", "Schedule", "Search", "Target", "__version__", 
 # Public name -> the module that has it; loaded at first use, so that `import tlm` costs nothing.
 _HOMES = {
     "cache": ".ops.caching",
-    "Generate": ".ops.deciders",
-    "Random": ".ops.deciders",
-    "Search": ".ops.deciders",
+    "Generate": ".ops.settings",
+    "Random": ".ops.settings",
+    "Search": ".ops.settings",
     "Schedule": ".schedule.schedule",
     "Target": ".target",
     "host": ".target",

@@ -33,7 +33,7 @@ def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:
     linked = link.link(code, module.symbol, module.imports, target)
     return Kernel(
         program, lowered, target, module.text, module.symbol, code, (module.shared, module.per_thread), module.parallel,
-        linked, lambda: codegen.assembly(module.text, target),
+        linked, lambda: codegen.assembly(module.text, target), module.imports,
     )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ class Kernel:
     """A program as machine code. Its arguments are the program's inputs, then its outputs."""
 
     __slots__ = (
-        "_assembly", "_code", "_per_thread", "_shared", "call", "lowered", "object", "parallel", "program", "source",
-        "symbol", "target",
+        "_assembly", "_code", "call", "imports", "lowered", "object", "parallel", "program", "source", "symbol",
+        "target", "workspace",
     )  # fmt: skip
 
     def __init__(
@@ -39,11 +39,12 @@ class Kernel:
         parallel: bool,
         code: Any,
         assembly: Callable[[], str],
+        imports: tuple[str, ...] = (),
     ) -> None:
         self.program, self.lowered, self.target = program, lowered, target
         self.source, self.symbol, self.object = source, symbol, object
         self.parallel = parallel
-        self._shared, self._per_thread = workspace
+        self.workspace, self.imports = workspace, imports
         self._code, self._assembly = code, assembly
         self.call = bind(code, len(program.parameters), workspace, parallel)
 
@@ -54,7 +55,8 @@ class Kernel:
 
     def workspace_bytes(self, threads: int) -> int:
         """Scratch memory that one call with `threads` threads needs."""
-        return self._shared + max(1, threads) * self._per_thread
+        shared, per_thread = self.workspace
+        return shared + max(1, threads) * per_thread
 
     def __call__(self, *arrays: np.ndarray, threads: int | None = None) -> None:
         """Run on numpy arrays, inputs then outputs, whose shapes, dtypes and strides are those of the program."""

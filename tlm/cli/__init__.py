@@ -12,10 +12,13 @@ def main() -> None:
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
         os.environ.pop(name, None)
     from ..errors import TlmError
-    from . import learning
+
+    # Importing it adds the long-running commands.
+    from . import learning as learning
+    from .app import app
 
     try:
-        learning.app()
+        app()
     except TlmError as error:
         print(f"tlm: {error}", file=sys.stderr)
         raise SystemExit(2) from None

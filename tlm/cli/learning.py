@@ -43,7 +43,7 @@ def search(
     """Search for the fastest schedule by measuring; resumes from the store; Ctrl-C keeps the best so far."""
     from ..measure.measure import Measurer
     from ..measure.store import Store
-    from ..ops.dispatch import machine
+    from ..ops.settings import machine
     from ..search.evolve import search as evolve
     from .workload import workload
 
@@ -142,7 +142,7 @@ def evaluate(
 ) -> None:
     """Judge the model on held-out shapes, against search, heuristic and dice."""
     from ..model.eval import evaluate as run
-    from ..ops.dispatch import machine
+    from ..ops.settings import machine
     from ..search.evolve import search as evolve
     from ..search.heuristic import heuristic
 

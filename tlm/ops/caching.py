@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..backend.cache import use_cache
-from ..space.choice import Value
 
 FORMAT = 1
 _LIMIT = 1 << 20
@@ -40,6 +39,7 @@ def directory() -> Path:
     return Path(user_cache_dir("tlm", appauthor=False))
 
 
+Value = int | str
 Chances = tuple[tuple[float, ...], ...]
 
 

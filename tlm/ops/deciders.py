@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import random
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, RecordError, TlmWarning
+from ..errors import RecordError, TlmWarning
 from ..ir.canonical import key as workload_key
 from ..ir.nodes import Program
 from ..schedule.steps import Step
@@ -21,6 +17,7 @@ from ..space.decide import Decided, at_random, replay, run
 from ..space.spaces import space_for
 from ..target import Target
 from .caching import Chances, recall, remember, sentence_key
+from .settings import Config, Default, Generate, Heuristic, Random, Search, weights_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,90 +31,6 @@ class Plan:
     @property
     def values(self) -> tuple[Value, ...]:
         return tuple([choice.options[index].value for choice, index in self.picked])
-
-
-def _at_least(name: str, value: float | None, least: float) -> None:
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, (int, float)) or value < least
-    ):
-        raise ArgumentError(f"{name} is a number of at least {least}, got {value!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class Default:
-    """No schedule: the plain loop nest, compiled as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heuristic:
-    """A closed form over the target's caches, vectors and registers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Random:
-    """Every choice by dice; the same `seed` throws the same."""
-
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """Evolutionary search with a learned cost model, by measuring on this machine.
-
-    Stops after `trials` measurements or `seconds`, whichever comes first; 200 trials where neither is given.
-    """
-
-    trials: int | None = None
-    seconds: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _at_least("Search.trials", self.trials, 1)
-        _at_least("Search.seconds", self.seconds, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Generate:
-    """The language model writes `samples` sentences; with `measure`, so many are timed, the fastest kept.
-
-    The first sentence is the greedy one, the others are drawn with `temperature` by `seed`.
-    """
-
-    samples: int = 1
-    measure: int = 0
-    temperature: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _at_least("Generate.samples", self.samples, 1)
-        _at_least("Generate.measure", self.measure, 0)
-        _at_least("Generate.temperature", self.temperature, 1e-3)
-
-
-Config = Default | Heuristic | Random | Search | Generate
-
-SCHEDULES: dict[str, Config] = {
-    "default": Default(),
-    "heuristic": Heuristic(),
-    "random": Random(),
-    "search": Search(),
-    "generate": Generate(),
-    "generate+measure": Generate(samples=8, measure=8),
-}
-
-
-def config(schedule: Any) -> Config:
-    """The decider that a `schedule=` argument names; ArgumentError where it names none."""
-    if isinstance(schedule, Config):
-        return schedule
-    if isinstance(schedule, str) and schedule in SCHEDULES:
-        return SCHEDULES[schedule]
-    near = difflib.get_close_matches(schedule, SCHEDULES, 1) if isinstance(schedule, str) else []
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ArgumentError(
-        f"unknown schedule {schedule!r}{hint} Known are {', '.join(map(repr, SCHEDULES))}, tlm.Search(...), "
-        "tlm.Generate(...) or a tlm.Schedule"
-    )
 
 
 def decide(program: Program, target: Target, how: Config) -> Plan:
@@ -171,13 +84,8 @@ def _generate(program: Program, target: Target, how: Generate) -> Plan:
             stacklevel=2,
         )
         return _heuristic(program, target, Heuristic())
-    key = sentence_key(workload_key(program), target.key, repr(how), _digest(weights.DEFAULT))
+    key = sentence_key(workload_key(program), target.key, repr(how), weights_digest())
     return _recalled(program, target, key) or _kept(key, _generated(program, target, how))
-
-
-@cache
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _generated(program: Program, target: Target, how: Generate) -> Plan:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArgumentError, BackendError
-from ..ir.nodes import Program
-from ..schedule.schedule import Schedule
-from ..target import Target, host
+from ..errors import ArgumentError
+from ..target import Target
+from . import kept
 from .arrays import Spec, numpy_dtype, read, to_arrays
-from .deciders import Plan, config, decide
-from .kernel import Kernel, Runner, check_out
 from .products import Problem
+from .runner import Runner, check_out
+from .settings import config, machine
+
+if TYPE_CHECKING:
+    from ..ir.nodes import Program
+    from .kernel import Kernel
 
 Describe = Callable[[tuple[Spec, ...], tuple[Any, ...]], Problem]
 """(operands, parameters of the operator) -> what to compute."""
@@ -54,7 +58,8 @@ class Operator:
             raise ArgumentError(
                 f"{self.__name__} of {[s.shape for s in problem.operands]} has nothing to compute"
             )
-        return kernel_for(problem, schedule, machine(target, threads))
+        how = schedule if _is_schedule(schedule) else config(schedule)
+        return kernel_for(problem, how, machine(target, threads))
 
     def _call(
         self,
@@ -78,18 +83,27 @@ class Operator:
             arrays = prepared
         seen = [read(x) for x in arrays]
         problem = self._describe(tuple([spec for spec, _ in seen]), params)
-        config_or_schedule = schedule if isinstance(schedule, Schedule) else config(schedule)
+        by_hand = _is_schedule(schedule)
+        how = schedule if by_hand else config(schedule)
         goal = machine(target, threads)
         if 0 in problem.shape:
             return _empty(problem, out)
         if out is not None:
             check_out(out, problem.shape, numpy_dtype(problem.dtype))
-        kernel = kernel_for(problem, config_or_schedule, goal)
-        runner = Runner(kernel, [copy for _, copy in seen])
-        if key is not None and not isinstance(schedule, Schedule) and not any(copy for _, copy in seen):
+        call = None if by_hand else kept.load(problem, goal, how)
+        if call is None:
+            call = kernel_for(problem, how, goal).call
+        runner = Runner(problem, call, goal.threads, [copy for _, copy in seen])
+        if key is not None and not by_hand:
             _bounded(self._calls, key, runner)
         result = runner(arrays, out)
         return result if back is None else back(result)
+
+
+def _is_schedule(schedule: Any) -> bool:
+    # The class need not be imported to know: an object of it exists only where it was.
+    module = sys.modules.get("tlm.schedule.schedule")
+    return module is not None and isinstance(schedule, module.Schedule)
 
 
 def _empty(problem: Problem, out: Any) -> np.ndarray:
@@ -100,47 +114,18 @@ def _empty(problem: Problem, out: Any) -> np.ndarray:
     return out  # type: ignore[no-any-return]
 
 
-def machine(target: Any, threads: int | None) -> Target:
-    """The target that `target=` and `threads=` name.
-
-    "cpu" is this machine; the name of a CPU level is this machine restricted to it, or a common machine of
-    that level where this one lacks it. `threads` defaults to what the process may use.
-    """
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise ArgumentError(f"threads= is an integer of at least 1, got {threads!r}")
-    if isinstance(target, Target):
-        found = target
-    elif isinstance(target, str):
-        found = _named(target)
-    else:
-        raise ArgumentError(f"target= is 'cpu', the name of a level, or a tlm.Target, got {target!r}")
-    if found.kind == "cuda":
-        raise BackendError("this version has no CUDA backend; use target='cpu'")
-    return found if threads is None else found.with_threads(threads)
-
-
-def _named(name: str) -> Target:
-    if name == "cpu":
-        return host()
-    preset = Target("sm_90" if name == "cuda" else name)
-    return host().with_isa(name) if preset.kind == "cpu" and preset.runs_here() else preset
-
-
 _kernels: dict[Hashable, Kernel] = {}
 _building: dict[Hashable, threading.Lock] = {}
 _guard = threading.Lock()
 
 
-def kernel_for(problem: Problem, schedule: Any, target: Target) -> Kernel:
-    """The kernel of a problem, decided and compiled once however many threads ask for it."""
-    if isinstance(schedule, Schedule) and schedule.original != problem.program:
-        raise ArgumentError(
-            f"the schedule was made for another program than this call computes:\n{schedule.original}\n"
-            f"against\n{problem.program}"
-        )
-    steps = schedule.steps if isinstance(schedule, Schedule) else None
-    how = None if steps is not None else config(schedule)
-    key = (problem.program, problem.shape, how if steps is None else steps, target)
+def kernel_for(problem: Problem, how: Any, target: Target) -> Kernel:
+    """The kernel of a problem, decided and compiled once however many threads ask for it.
+
+    `how` is a decider's settings, or a tlm.Schedule of the problem's program.
+    """
+    by_hand = _is_schedule(how)
+    key = (problem, how.steps if by_hand else how, target)
     found = _kernels.get(key)
     if found is not None:
         return found
@@ -149,12 +134,27 @@ def kernel_for(problem: Problem, schedule: Any, target: Target) -> Kernel:
     with lock:
         found = _kernels.get(key)
         if found is None:
-            plan = Plan(steps) if how is None else decide(problem.program, target, how)  # type: ignore[arg-type]
-            found = Kernel(problem, plan, target)
+            found = _build(problem, how, target, by_hand)
             _bounded(_kernels, key, found)
     with _guard:
         _building.pop(key, None)
     return found
+
+
+def _build(problem: Problem, how: Any, target: Target, by_hand: bool) -> Kernel:
+    from .deciders import Plan, decide
+    from .kernel import Kernel
+
+    if not by_hand:
+        made = Kernel(problem, decide(problem.program, target, how), target)
+        kept.save(made, how)
+        return made
+    if how.original != problem.program:
+        raise ArgumentError(
+            f"the schedule was made for another program than this call computes:\n{how.original}\n"
+            f"against\n{problem.program}"
+        )
+    return Kernel(problem, Plan(how.steps), target)
 
 
 def _bounded(kept: dict[Hashable, Any], key: Hashable, value: Any) -> None:

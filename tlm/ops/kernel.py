@@ -19,10 +19,11 @@ from ..schedule.steps import Step
 from ..schedule.steps import apply as apply_steps
 from ..space.problem import nests
 from ..target import Target
-from .arrays import Shape, Spec, address, contiguous, laid_out, numpy_dtype, read, row_major
+from .arrays import Spec, laid_out, numpy_dtype, read
 from .caching import cache
 from .deciders import Plan
 from .products import Problem
+from .runner import Runner
 
 Picked = tuple[str, tuple[int | str, ...], int | str, float | None]
 """(name, values of the options, picked value, the model's probability of it or None)"""
@@ -41,7 +42,6 @@ class Kernel:
         """The machine code; None for a machine that is not this one."""
         if target.runs_here():
             self.compiled = compile_program(self.program, target, cache=cache())
-        self._runner: Runner | None = None
 
     def __call__(self, *operands: Any, out: np.ndarray | None = None) -> Any:
         """The result as a new numpy array, or in `out`."""
@@ -54,11 +54,14 @@ class Kernel:
         return self.runner(arrays, out)
 
     @property
+    def call(self) -> Callable[..., None]:
+        """call(*pointers, threads=): the code on addresses of operands and result, unchecked."""
+        return self._here().call
+
+    @cached_property
     def runner(self) -> Runner:
-        """The call without checks of the operands."""
-        if self._runner is None:
-            self._runner = Runner(self)
-        return self._runner
+        """The kernel on arrays, without checks of the operands."""
+        return Runner(self.problem, self.call, self.target.threads)
 
     @cached_property
     def history(self) -> tuple[tuple[Step, Program], ...]:
@@ -137,72 +140,6 @@ class Kernel:
         ]
         out = np.empty(self.problem.shape, numpy_dtype(self.problem.dtype))
         return statistics.median(self._here().time(*arrays, out, **limits))
-
-
-class Runner:
-    """Pointers in, result out. What a call costs beyond the kernel is here, so it is written to be fast."""
-
-    __slots__ = (
-        "_call", "_copies", "_dtype", "_kernel", "_key", "_mask", "_shape", "_span", "_spans", "_specs",
-        "_threads",
-    )  # fmt: skip
-
-    def __init__(self, kernel: Kernel, copies: Sequence[bool] = ()) -> None:
-        problem, target = kernel.problem, kernel.target
-        self._kernel = kernel
-        self._call: Callable[..., None] = kernel._here().call
-        self._threads = target.threads
-        self._copies = tuple(copies) if any(copies) else ()
-        self._shape: Shape = problem.shape
-        self._dtype = numpy_dtype(problem.dtype)
-        item = self._dtype.itemsize
-        self._key = (problem.shape, tuple([s * item for s in row_major(problem.shape)]), self._dtype)
-        self._mask = max(item, *[s.dtype.bytes for s in problem.operands]) - 1
-        self._specs = problem.operands
-        self._spans = tuple([s.span for s in problem.operands])
-        self._span = Spec(problem.shape, problem.dtype).span
-
-    def __call__(self, arrays: Sequence[np.ndarray], out: np.ndarray | None) -> Any:
-        if self._copies:
-            arrays = [contiguous(x) if copy else x for x, copy in zip(arrays, self._copies, strict=True)]
-        pointers = [address(x) for x in arrays]
-        for p in pointers:
-            if p & self._mask:
-                return self([laid_out(x, s) for x, s in zip(arrays, self._specs, strict=True)], out)
-        if out is None:
-            fresh: np.ndarray = np.empty(self._shape, self._dtype)
-            self._call(*pointers, address(fresh), threads=self._threads)
-            return fresh if self._shape else fresh[()]
-        if (
-            out.__class__ is np.ndarray
-            and (out.shape, out.strides, out.dtype) == self._key
-            and out.flags.writeable
-        ):
-            start = address(out)
-            end = start + self._span
-            for p, span in zip(pointers, self._spans, strict=True):
-                if start < p + span and p < end:
-                    break
-            else:
-                if not start & self._mask:
-                    self._call(*pointers, start, threads=self._threads)
-                    return out
-        check_out(out, self._shape, self._dtype)
-        # Strided, misaligned or overlapping an operand: the kernel writes elsewhere first.
-        out[...] = self(arrays, None)
-        return out
-
-
-def check_out(out: Any, shape: Shape, dtype: np.dtype[Any]) -> None:
-    """ArgumentError where `out` cannot hold the result."""
-    if not isinstance(out, np.ndarray):
-        raise ArgumentError(f"out= is a numpy array, got {type(out).__name__}")
-    if out.shape != shape:
-        raise ArgumentError(f"out= has shape {out.shape}, the result has shape {shape}")
-    if out.dtype != dtype:
-        raise ArgumentError(f"out= has dtype {out.dtype}, the result has dtype {dtype}")
-    if not out.flags.writeable:
-        raise ArgumentError("out= is read-only")
 
 
 def random_operands(specs: Sequence[Spec], seed: int = 0) -> list[np.ndarray]:

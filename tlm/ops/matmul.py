@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import ArgumentError
-from ..ir.build import Tensor
 from ..ir.dtypes import from_numpy
-from ..ir.nodes import Expr, Program
-from .activations import activation as activation_of
 from .arrays import Spec
 from .dispatch import Operator
-from .kernel import Kernel
-from .products import Problem, cast, product, without_empty_sum
+from .products import Problem, product, without_empty_sum
+from .settings import activation as activation_of
+
+if TYPE_CHECKING:
+    from ..ir.nodes import Program
+    from .kernel import Kernel
 
 
 def _describe_matmul(operands: tuple[Spec, ...], params: tuple[Any, ...]) -> Problem:
@@ -89,12 +90,7 @@ def _describe_linear(operands: tuple[Spec, ...], params: tuple[Any, ...]) -> Pro
         raise ArgumentError(f"linear takes x [..., K] and w [K, N], got shapes {x.shape} and {w.shape}")
     if bias is not None and bias.shape != w.shape[1:]:
         raise ArgumentError(f"linear with w {w.shape} takes a bias of shape {w.shape[1:]}, got {bias.shape}")
-    function = activation_of(name)
-
-    def epilogue(value: Expr, column: Expr, offset: Tensor | None) -> Expr:
-        return function(value if offset is None else value + cast(offset[column], value.dtype))
-
-    return product("linear", x, w, bias=bias, epilogue=None if bias is None and name is None else epilogue)
+    return product("linear", x, w, bias=bias, activation=activation_of(name))
 
 
 class Linear(Operator):

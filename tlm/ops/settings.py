@@ -1,0 +1,139 @@
+"""What a call may ask for: who decides the schedule, and for which machine."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError, BackendError
+from ..target import Target, host
+
+ACTIVATION_NAMES = ("relu", "gelu", "silu", "sigmoid", "tanh")
+
+
+def _at_least(name: str, value: float | None, least: float) -> None:
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, (int, float)) or value < least
+    ):
+        raise ArgumentError(f"{name} is a number of at least {least}, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """No schedule: the plain loop nest, compiled as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristic:
+    """A closed form over the target's caches, vectors and registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """Every choice by dice; the same `seed` throws the same."""
+
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Evolutionary search with a learned cost model, by measuring on this machine.
+
+    Stops after `trials` measurements or `seconds`, whichever comes first; 200 trials where neither is given.
+    """
+
+    trials: int | None = None
+    seconds: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least("Search.trials", self.trials, 1)
+        _at_least("Search.seconds", self.seconds, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """The language model writes `samples` sentences; with `measure`, so many are timed, the fastest kept.
+
+    The first sentence is the greedy one, the others are drawn with `temperature` by `seed`.
+    """
+
+    samples: int = 1
+    measure: int = 0
+    temperature: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least("Generate.samples", self.samples, 1)
+        _at_least("Generate.measure", self.measure, 0)
+        _at_least("Generate.temperature", self.temperature, 1e-3)
+
+
+Config = Default | Heuristic | Random | Search | Generate
+
+SCHEDULES: dict[str, Config] = {
+    "default": Default(),
+    "heuristic": Heuristic(),
+    "random": Random(),
+    "search": Search(),
+    "generate": Generate(),
+    "generate+measure": Generate(samples=8, measure=8),
+}
+
+
+def config(schedule: Any) -> Config:
+    """The decider that a `schedule=` argument names; ArgumentError where it names none."""
+    if isinstance(schedule, Config):
+        return schedule
+    if isinstance(schedule, str) and schedule in SCHEDULES:
+        return SCHEDULES[schedule]
+    near = difflib.get_close_matches(schedule, SCHEDULES, 1) if isinstance(schedule, str) else []
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ArgumentError(
+        f"unknown schedule {schedule!r}{hint} Known are {', '.join(map(repr, SCHEDULES))}, tlm.Search(...), "
+        "tlm.Generate(...) or a tlm.Schedule"
+    )
+
+
+def activation(name: Any) -> str | None:
+    """A checked name of an activation, or None."""
+    if name is not None and name not in ACTIVATION_NAMES:
+        raise ArgumentError(f"unknown activation {name!r}; known are {', '.join(ACTIVATION_NAMES)}, None")
+    return name  # type: ignore[no-any-return]
+
+
+@cache
+def weights_digest() -> str:
+    """A hash of the shipped weights; empty where there are none."""
+    files = sorted((Path(__file__).parents[1] / "model" / "weights").glob("*.safetensors"))
+    return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest() if files else ""
+
+
+def machine(target: Any, threads: int | None) -> Target:
+    """The target that `target=` and `threads=` name.
+
+    "cpu" is this machine; the name of a CPU level is this machine restricted to it, or a common machine of
+    that level where this one lacks it. `threads` defaults to what the process may use.
+    """
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise ArgumentError(f"threads= is an integer of at least 1, got {threads!r}")
+    if isinstance(target, Target):
+        found = target
+    elif isinstance(target, str):
+        found = _named(target)
+    else:
+        raise ArgumentError(f"target= is 'cpu', the name of a level, or a tlm.Target, got {target!r}")
+    if found.kind == "cuda":
+        raise BackendError("this version has no CUDA backend; use target='cpu'")
+    return found if threads is None else found.with_threads(threads)
+
+
+def _named(name: str) -> Target:
+    if name == "cpu":
+        return host()
+    preset = Target("sm_90" if name == "cuda" else name)
+    return host().with_isa(name) if preset.kind == "cpu" and preset.runs_here() else preset
