@@ -180,6 +180,10 @@ def _dot_steps(c: Contraction, p: Plan) -> list[Step]:
     out.append(Reorder((*batch, *(loops.block[axis] for axis in p.order), *tiles, k, row, column, lane)))
     acc = f"{c.stage}_lanes"
     out += [RFactor(lane, memory="register", at=tiles[-1], name=acc), DecomposeReduction(acc, k)]
+    if p.epilogue == "fused":
+        # The sum of the lanes must be a plain value before a stage can be inlined into its store.
+        out.append(CacheWrite(c.stage, tiles[-1], memory="register", name=f"{c.stage}_acc"))
+        out += [Unroll(f"{x}@{acc}@{c.stage}_acc") for x in (row, column)]
     for copy in ("", "@init", f"@{acc}"):
         out += [Unroll(row + copy), Unroll(column + copy), Vectorize(lane + copy)]
     if p.unroll > 1:
