@@ -178,10 +178,12 @@ def _conditions(stmt: Stmt, inner: dict[str, int]) -> Iterator[tuple[Expr, dict[
         case Alloc(_, body):
             yield from _conditions(body, inner)
         case If(cond, then, other):
-            yield from ((c, inner) for c in conjuncts(cond))
-            yield from _conditions(then, inner)
-            if other is not None:
+            # Both sides are there already: a version of the nest for each would only be longer.
+            if other is None:
+                yield from ((c, inner) for c in conjuncts(cond))
+            else:
                 yield from _conditions(other, inner)
+            yield from _conditions(then, inner)
         case Block(stmts):
             for s in stmts:
                 yield from _conditions(s, inner)

@@ -21,6 +21,8 @@ _BINARY = ("pow", "atan2", "rem")
 # In libmvec since glibc 2.22 and 2.35, at most 4 ulp wrong.
 _LIBMVEC = ("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
             "tanh", "erf", "erfc", "cbrt", "pow", "atan2")  # fmt: skip
+# Where own polynomials, with FMA, are more exact than libmvec and twice as fast (measured on AVX-512).
+_INLINE = ("exp", "log")
 # Bytes of a vector argument: the letter of the ABI, and the levels that have such vectors.
 _ABI = {16: "b", 32: "d", 64: "e"}
 _WIDTHS = {"avx512": (64, 32, 16), "avx2": (32, 16), "sse": (16,)}
@@ -57,6 +59,8 @@ class Library:
         """`name` of `args`, all of f32 or f64."""
         if lanes == 1:
             return self._scalar(a, name, dtype, args)
+        if dtype == f32 and name in _INLINE and a.fma:
+            return poly.FUNCTIONS[name](a, lanes, args[0])
         widths = _WIDTHS.get(self.isa, ()) if self.vectors and name in _LIBMVEC else ()
         for bytes in widths:
             width = bytes // dtype.bytes
