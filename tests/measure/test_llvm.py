@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tlm.backend import compile
+from tlm.errors import BackendError
 from tlm.measure.measure import Measurer
 from tlm.measure.record import Values
 from tlm.schedule.steps import Parallel, apply, from_json
@@ -52,6 +53,12 @@ def test_values_that_the_space_does_not_offer_are_an_error(measurer: Measurer):
     (record,) = measurer.measure(matmul(), [("no such word",)])
     assert record.status == "error"
     assert "no such word" in record.message
+
+
+def test_a_target_that_cannot_run_here_is_refused():
+    other = Target("neon" if ONE.isa != "neon" else "avx2")
+    with pytest.raises(BackendError, match=f"cannot run code for the target {other.name}"):
+        Measurer(other)
 
 
 def test_tuning_after_a_parallel_kernel_and_running_it_in_a_fork():

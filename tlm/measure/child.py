@@ -57,7 +57,7 @@ class Child:
             stdout=self._stderr,
             stderr=self._stderr,
             pass_fds=(theirs.fileno(),),
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
         )
         theirs.close()
         self.pipe = ours

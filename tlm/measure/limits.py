@@ -24,7 +24,7 @@ class Limits:
 
     build: float = 10.0
     run: float = 10.0
-    memory: int = 4 << 30
+    memory: int = 8 << 30
     patience: float = 50.0
 
     def first_run(self, best: float) -> float:

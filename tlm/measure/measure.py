@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from ..errors import BackendError
 from ..ir.canonical import key as workload_key
 from ..ir.nodes import Program
 from ..ir.serialize import to_json
@@ -30,7 +31,7 @@ _LONGEST_MESSAGE = 500
 
 
 class Measurer:
-    """Measures programs on `target`, which must run here. Use it in a `with`, and in one thread at a time.
+    """Measures programs on `target`; BackendError where it cannot run here. For one thread, in a `with`.
 
     builders: processes that build at the same time, by default one a CPU that this process may use. clock:
     seconds of a candidate by its values, in place of running it (for tests, and for replaying
@@ -48,6 +49,10 @@ class Measurer:
         cache: Cache = "warm",
         toolchain: str = TOOLCHAIN,
     ) -> None:
+        if clock is None and toolchain == TOOLCHAIN and not target.runs_here():
+            raise BackendError(
+                f"this machine cannot run code for the target {target.name} ({target.isa}), so it cannot measure it"
+            )
         limits = limits or Limits()
         self.target = target
         self._clock, self._cache = clock, cache
