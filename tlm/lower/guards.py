@@ -8,7 +8,7 @@ from functools import reduce
 from ..ir.affine import Affine, bound, conjunction, conjuncts, implied
 from ..ir.dtypes import boolean
 from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Stmt, block, op
-from ..ir.walk import free_vars
+from ..ir.walk import free_vars, loads
 
 NOTHING = Block(())
 FALSE = Const(False, boolean)
@@ -42,6 +42,9 @@ def _tidy(cond: Expr, then: Stmt, other: Stmt | None) -> Stmt:
         return NOTHING if other is None else If(op("not", cond), other)
     if other is None and isinstance(then, If) and then.other is None:
         return If(conjunction([cond, then.cond]), then.then)
+    if other is None and isinstance(then, If) and not any(True for _ in loads(then.cond)):
+        # Two versions on the outside can leave the loops that the guard has to stay in.
+        return If(then.cond, _tidy(cond, then.then, None), _tidy(cond, then.other or NOTHING, None))
     return If(cond, then, other)
 
 
