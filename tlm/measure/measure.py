@@ -51,7 +51,7 @@ class Measurer:
     ) -> None:
         if clock is None and toolchain == TOOLCHAIN and not target.runs_here():
             raise BackendError(
-                f"this machine cannot run code for the target {target.name} ({target.isa}), so it cannot measure it"
+                f"this machine cannot run code for the target {target.name}, so it cannot measure it"
             )
         limits = limits or Limits()
         self.target = target
