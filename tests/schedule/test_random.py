@@ -1,4 +1,5 @@
-"""Random chains of steps: whatever is accepted must keep every bit, in the interpreter that checks races and bounds."""
+"""Random chains of steps: whatever is accepted must keep every bit, in the interpreter that checks races
+and bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Alloc, Const, For, Program, Store, Update, const, op
+from tlm.ir.nodes import Alloc, Const, For, Program, Update, const, op
 from tlm.ir.paths import statements, targets
 from tlm.ir.verify import verify
 from tlm.ir.walk import loads
@@ -80,13 +81,20 @@ def argmax() -> Program:
     from tlm.ir.nodes import Cast
 
     b.reduce(
-        ("V", "I"), (5,), {"k": 12}, lambda i, k: (x[i, k], Cast(k, i64)), combiner="argmax", axes=("i",), output=True
+        ("V", "I"),
+        (5,),
+        {"k": 12},
+        lambda i, k: (x[i, k], Cast(k, i64)),
+        combiner="argmax",
+        axes=("i",),
+        output=True,
     )
     return b.build()
 
 
 def normalise() -> Program:
-    """Rows minus their sum, then neighbours added: a reduction and two elementwise readers, one of them shifted."""
+    """Rows minus their sum, then neighbours added: a reduction and two elementwise readers, one of them
+    shifted."""
     b = Builder("normalise")
     x = b.input("X", (6, 10), "f32")
     s = b.reduce("S", (6,), {"k": 10}, lambda i, k: x[i, k], axes=("i",))
@@ -120,7 +128,9 @@ def propose(rng: random.Random, program: Program) -> Step:
         "vectorize": lambda: Vectorize(one),
         "parallel": lambda: Parallel(one),
         "bind": lambda: Bind(one, rng.choice(["blockIdx.x", "threadIdx.x", "threadIdx.y"])),
-        "cache_read": lambda: CacheRead(rng.choice(read or ["?"]), place, "heap", (), None, rng.random() < 0.5),
+        "cache_read": lambda: CacheRead(
+            rng.choice(read or ["?"]), place, "heap", (), None, rng.random() < 0.5
+        ),
         "pack": lambda: pack(rng, program, place, read),
         "cache_write": lambda: CacheWrite(stage, place, memory),
         "decompose": lambda: DecomposeReduction(stage, one),

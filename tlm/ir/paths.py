@@ -1,12 +1,13 @@
 """Finding a place in a loop nest, and rebuilding the nest around a change there.
 
-A path is the tuple of statements from the root down to the place, both included. Statements are shared between the
-programs before and after a change: only the nodes on the path are new.
+A path is the tuple of statements from the root down to the place, both included. Statements are shared
+between the programs before and after a change: only the nodes on the path are new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from .affine import conjuncts
 from .nodes import Alloc, Block, Expr, For, If, Program, Stmt, Store, Update
@@ -83,7 +84,8 @@ def rebuild(path: Path, new: Stmt) -> Stmt:
 
 
 def put(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
-    """`parent` with its part `old` (that very object) replaced by `new`; a Block inside a Block is flattened."""
+    """`parent` with its part `old` (that very object) replaced by `new`; a Block inside a Block is
+    flattened."""
     match parent:
         case For(var, extent, _, kind, unroll, bound):
             return For(var, extent, new, kind, unroll, bound)
@@ -113,7 +115,7 @@ def loops_on(path: Path) -> tuple[For, ...]:
 def guards_on(path: Path) -> tuple[Expr, ...]:
     """The conditions that hold at the end of a path, outer first."""
     out: list[Expr] = []
-    for parent, part in zip(path, path[1:], strict=False):
+    for parent, part in pairwise(path):
         if isinstance(parent, If) and parent.then is part:
             out.extend(conjuncts(parent.cond))
     return tuple(out)

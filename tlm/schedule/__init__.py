@@ -27,7 +27,7 @@ from .steps import (
 )  # fmt: skip
 
 __all__ = [
-    "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse", "Inline", "Parallel",
-    "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline", "Schedule", "Split", "Step", "Tile",
-    "Unroll", "Vectorize", "apply", "from_json", "to_json",
+    "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse",
+    "Inline", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline",
+    "Schedule", "Split", "Step", "Tile", "Unroll", "Vectorize", "apply", "from_json", "to_json",
 ]  # fmt: skip

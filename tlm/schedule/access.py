@@ -1,9 +1,9 @@
 """Which iterations of a loop nest touch the same element: the dependence test behind every reordering.
 
-Two accesses f(x) and g(y) of one buffer meet where every dimension of f(x) - g(y) is zero. A loop around both is settled
-when that forces its two values to be equal: its coefficient is larger than all the rest of the difference can reach (a
-mixed-radix argument, exact for the indices that splits make). Guards bound what a group of terms reaches, and x // c and
-x % c count as variables that, once both are settled, settle x.
+Two accesses f(x) and g(y) of one buffer meet where every dimension of f(x) - g(y) is zero. A loop around both
+is settled when that forces its two values to be equal: its coefficient is larger than all the rest of the
+difference can reach (a mixed-radix argument, exact for the indices that splits make). Guards bound what a
+group of terms reaches, and x // c and x % c count as variables that, once both are settled, settle x.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _UNBOUNDED = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One read or write of a buffer, with the loops and guards around it. `stmt` is the statement that does it."""
+    """One read or write of a buffer, with the loops and guards around it. `stmt` is the statement that
+    does it."""
 
     buffer: str
     indices: tuple[Expr, ...]
@@ -36,7 +37,8 @@ class Access:
 
 
 def accesses(stmt: Stmt, loops: tuple[str, ...] = (), limits: tuple[Limit, ...] = ()) -> Iterator[Access]:
-    """Every access under `stmt` to buffers that outlive it, in running order. Prefetches mean nothing and are left out."""
+    """Every access under `stmt` to buffers that outlive it, in running order. Prefetches mean nothing and
+    are left out."""
     match stmt:
         case For(var=var, body=body):
             yield from accesses(body, (*loops, var), limits)
@@ -187,7 +189,8 @@ def _reach(terms: Mapping[Key, int], limits: Iterable[Limit], extents: Extents) 
 def _groups(
     terms: Mapping[Key, int], limits: Iterable[Limit], extents: Extents
 ) -> Iterator[tuple[Affine, int, int]]:
-    """Disjoint (group, scale, largest value): guards that bound scale * group among `terms` better than the extents."""
+    """Disjoint (group, scale, largest value): guards that bound scale * group among `terms` better than
+    the extents."""
     left = set(terms)
     for form, n in sorted(limits, key=lambda limit: -len(limit[0].terms)):
         if len(form.terms) < 2 or not all(v in left and c > 0 for v, c in form.terms):

@@ -46,7 +46,7 @@ def _bounded(step: Step, program: Program, path: Path, new: For) -> None:
     """Refuse a mark that makes the code too long to compile."""
     whole = copies(_marked_around(path, new))
     if whole > MAX_COPIES:
-        reason = f"loop {new.var} of {new.extent} would make {whole} copies of statements; the limit is {MAX_COPIES}"
+        reason = f"loop {new.var} would make {whole} copies of statements; the limit is {MAX_COPIES}"
         raise step.refuse(
             program, reason, "Split the loop and mark the inner part, or unroll by a small factor."
         )
@@ -67,7 +67,8 @@ def marked(loop: For, kind: LoopKind, unroll: int = 1) -> For:
 
 @dataclass(frozen=True, slots=True)
 class Unroll(Step):
-    """for k in n: S(k)  ->  S(0); S(1); ...; the backend does it. With `factor` f > 0 the loop stays and does f a turn."""
+    """for k in n: S(k)  ->  S(0); S(1); ...; the backend does it. With `factor` f > 0 the loop stays and
+    does f a turn."""
 
     primitive: ClassVar[str] = "unroll"
     loop: str
@@ -94,8 +95,8 @@ class Unroll(Step):
 class Vectorize(Step):
     """for j in n: S(j)  ->  S on n lanes at once.
 
-    The loop must be innermost and its iterations independent, or be the axis of a reduction whose target nothing else
-    in the loop uses: then the lanes are combined in a tree, which associativity allows.
+    The loop must be innermost and its iterations independent, or be the axis of a reduction whose target
+    nothing else in the loop uses: then the lanes are combined in a tree, which associativity allows.
     """
 
     primitive: ClassVar[str] = "vectorize"
@@ -121,7 +122,8 @@ class Vectorize(Step):
 
 @dataclass(frozen=True, slots=True)
 class Parallel(Step):
-    """for i in n: S(i)  ->  the iterations run on the threads of the target, in any order. They must be independent."""
+    """for i in n: S(i)  ->  the iterations run on the threads of the target, in any order. They must be
+    independent."""
 
     primitive: ClassVar[str] = "parallel"
     loop: str
@@ -138,7 +140,8 @@ class Parallel(Step):
 
 
 def independent(step: Step, program: Program, path: Path, lanes: bool = False) -> None:
-    """Refuse where two iterations of the loop at the end of `path` touch one element and one of them writes it.
+    """Refuse where two iterations of the loop at the end of `path` touch one element and one of them writes
+    it.
 
     With `lanes` a reduction over the loop itself is allowed where nothing else in the loop uses its target.
     """
@@ -157,7 +160,7 @@ def independent(step: Step, program: Program, path: Path, lanes: bool = False) -
         if reduces:
             legal = f"Use rfactor({loop.var}) first, to give each iteration a partial result of its own."
             raise step.refuse(program, f"{a.buffer} is reduced over {loop.var}", legal)
-        reason = f"two iterations of {loop.var} may touch the same element of {a.buffer}, and one of them writes it"
+        reason = f"two iterations of {loop.var} may touch one element of {a.buffer}, and one writes it"
         raise step.refuse(
             program, reason, f"Choose a loop that indexes {a.buffer}, or give each iteration its own buffer."
         )
@@ -173,7 +176,8 @@ _MAX_THREADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Bind(Step):
-    """for i in n: S(i)  ->  iteration i runs on block or thread i of a GPU axis. The iterations must be independent."""
+    """for i in n: S(i)  ->  iteration i runs on block or thread i of a GPU axis. The iterations must be
+    independent."""
 
     primitive: ClassVar[str] = "bind"
     loop: str
@@ -222,8 +226,8 @@ class Bind(Step):
 class PrefetchAhead(Step):
     """for k: S reads B[k, j]  ->  for k: prefetch B[k + distance, j]; S. A hint without meaning.
 
-    The lines are those that the loops inside `loop` read; a vectorised loop among them is one line. `locality` is
-    0 (used once) to 3 (keep in the nearest cache).
+    The lines are those that the loops inside `loop` read; a vectorised loop among them is one line.
+    `locality` is 0 (used once) to 3 (keep in the nearest cache).
     """
 
     primitive: ClassVar[str] = "prefetch_ahead"

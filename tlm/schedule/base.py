@@ -1,6 +1,7 @@
 """What every schedule primitive is: a frozen dataclass of its arguments, with a checked rewrite.
 
-`plan` does all of the checking and returns the rewrite as a function that cannot fail; `check` and `rewrite` are it.
+`plan` does all of the checking and returns the rewrite as a function that cannot fail; `check` and `rewrite`
+are it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _LINES_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Base of the primitives. A refused step raises ScheduleError and changes nothing, because programs are values."""
+    """Base of the primitives. A refused step raises ScheduleError and changes nothing, because programs
+    are values."""
 
     primitive: ClassVar[str] = "step"
 
@@ -41,7 +43,8 @@ class Step:
         return f"{self.primitive}({', '.join([f'{f.name}={getattr(self, f.name)!r}' for f in fields(self)])})"
 
     def refuse(self, program: Program, reason: str, legal: str = "") -> ScheduleError:
-        """The error of this step: what was asked, why it is refused, what would be legal, and the present nest."""
+        """The error of this step: what was asked, why it is refused, what would be legal, and the present
+        nest."""
         hint = f"\n  {legal}" if legal else ""
         return ScheduleError(f"{self}: {reason}{hint}\nThe nest is:\n{_shown(program)}")
 

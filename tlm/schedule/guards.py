@@ -1,4 +1,5 @@
-"""Guards: which accesses need one, what is left of one for another statement, and which ones are no longer needed."""
+"""Guards: which accesses need one, what is left of one for another statement, and which ones are no longer
+needed."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def bounds_guard(
 def at_start(cond: Expr, axes: frozenset[str], values: Values, extents: Extents) -> tuple[Expr, ...] | None:
     """`cond` where all of `axes` are 0 and other loops are replaced by `values`, without what always holds.
 
-    None where it may hold for other values of `axes` but not for 0: then 0 does not speak for the whole reduction.
+    None where it may hold for other values of `axes` but not for 0: then 0 does not speak for the whole
+    reduction.
     """
     if free_vars(cond) & axes:
         limit = bound(cond)
@@ -65,9 +67,9 @@ def at_start(cond: Expr, axes: frozenset[str], values: Values, extents: Extents)
 def relax(program: Program, target: str) -> Program:
     """`program` without guards that only kept values out of temporary `target` that nobody reads.
 
-    A condition goes where the statements under it only write `target`, all of their accesses stay inside their (fully
-    defined) buffers without it, it tells apart elements and not steps of a reduction, and every reader of `target`
-    is under that condition itself.
+    A condition goes where the statements under it only write `target`, all of their accesses stay inside
+    their (fully defined) buffers without it, it tells apart elements and not steps of a reduction, and every
+    reader of `target` is under that condition itself.
     """
     alloc = find_alloc(program.body, target)
     if alloc is None:
@@ -145,7 +147,8 @@ class _Relaxation:
 
 
 def defined(program: Program, buffer: str) -> bool:
-    """Whether every element of `buffer` has a value: an input, or a temporary that one unguarded nest fills."""
+    """Whether every element of `buffer` has a value: an input, or a temporary that one unguarded nest
+    fills."""
     if any(b.name == buffer for b in program.inputs):
         return True
     alloc = find_alloc(program.body, buffer)

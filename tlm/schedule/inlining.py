@@ -1,4 +1,5 @@
-"""Joining stages: inline puts a stage into its readers, reverse_inline puts an elementwise reader into its stage."""
+"""Joining stages: inline puts a stage into its readers, reverse_inline puts an elementwise reader into its
+stage."""
 
 from __future__ import annotations
 
@@ -6,18 +7,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.affine import conjuncts
-from ..ir.nodes import Block, Expr, Load, Program, Stmt, Store, Var
+from ..ir.nodes import Block, Expr, Load, Program, Store, Var
 from ..ir.paths import Path, extents_of, find_alloc, find_writers, guards_on, parts, paths, rebuild, with_body
 from ..ir.walk import buffers, free_vars, loads
 from .base import Rewrite, Step
 from .guards import bounds_guard
 from .rewriting import guarded, map_loads, map_reads, replace_all, replace_cond, replace_vars
-from .stages import Stage, common_block, keeps_order, solve, stage_of, without, without_alloc
+from .stages import Stage, common_block, keeps_order, reads_from, solve, stage_of, without, without_alloc
 
 
 @dataclass(frozen=True, slots=True)
 class Inline(Step):
-    """P[i] = f(i); C[j] = g(P[h(j)])  ->  C[j] = g(f(h(j))): each read of the elementwise stage computes it anew."""
+    """P[i] = f(i); C[j] = g(P[h(j)])  ->  C[j] = g(f(h(j))): each read of the elementwise stage computes
+    it anew."""
 
     primitive: ClassVar[str] = "inline"
     stage: str
@@ -27,8 +29,10 @@ class Inline(Step):
         leaf = stage.leaf
         _temporary(self, program, self.stage)
         if not isinstance(leaf, Store):
-            raise self.refuse(program, f"{self.stage} is a reduction", "Only elementwise stages can be inlined.")
-        readers = [p for p in paths(program.body, lambda s: not parts(s)) if _reads(p[-1], self.stage)]
+            raise self.refuse(
+                program, f"{self.stage} is a reduction", "Only elementwise stages can be inlined."
+            )
+        readers = [p for p in paths(program.body, lambda s: not parts(s)) if reads_from(p[-1], self.stage)]
         if not readers:
             raise self.refuse(program, f"nothing reads {self.stage}")
         extents = extents_of(program.body)
@@ -41,7 +45,9 @@ class Inline(Step):
             solved = solve(leaf.indices, names, place, extents)
             value = leaf.value if solved is None else replace_vars(leaf.value, solved, extents)
             if solved is None or free_vars(value) & names - frozenset().union(*[free_vars(i) for i in place]):
-                raise self.refuse(program, f"{self.stage} is not computed element by element", "Inline before splitting.")
+                raise self.refuse(
+                    program, f"{self.stage} is not computed element by element", "Inline before splitting."
+                )
             values[place] = value
 
         def rewrite() -> Program:
@@ -54,7 +60,8 @@ class Inline(Step):
 
 @dataclass(frozen=True, slots=True)
 class ReverseInline(Step):
-    """P[h(i)] = v under any loops; Y[j] = g(P[j])  ->  Y[h(i)] = g(v): the reader is computed where its input is stored.
+    """P[h(i)] = v under any loops; Y[j] = g(P[j])  ->  Y[h(i)] = g(v): the reader is computed where its input
+    is stored.
 
     `stage` reads one temporary, element by element, that nothing else reads and one plain store writes (for a
     reduction, the write-back that cache_write makes). The temporary goes away.
@@ -67,7 +74,9 @@ class ReverseInline(Step):
         stage = stage_of(self, program, self.stage)
         leaf = stage.leaf
         if not isinstance(leaf, Store):
-            raise self.refuse(program, f"{self.stage} is a reduction", "Only elementwise stages can be moved like this.")
+            raise self.refuse(
+                program, f"{self.stage} is a reduction", "Only elementwise stages can be moved like this."
+            )
         source, place, home = self._source(program, stage)
         store = home[-1]
         assert isinstance(store, Store)
@@ -79,7 +88,9 @@ class ReverseInline(Step):
         if alloc is not None and (len(home) <= len(alloc) or home[len(alloc) - 1] is not alloc[-1]):
             raise self.refuse(program, f"{self.stage} is made only after {source} is stored")
         extents = extents_of(program.body)
-        values: dict[str, Expr] = {i.name: at for i, at in zip(place, store.indices, strict=True) if isinstance(i, Var)}
+        values: dict[str, Expr] = {
+            i.name: at for i, at in zip(place, store.indices, strict=True) if isinstance(i, Var)
+        }
 
         def rewrite() -> Program:
             def inside(e: Load) -> Expr:
@@ -109,11 +120,17 @@ class ReverseInline(Step):
                 continue
             places = list(dict.fromkeys([e.indices for e in loads(stage.leaf) if e.buffer == name]))
             homes = find_writers(program.body, name)
-            elsewhere = any(_reads(p[-1], name) for p in paths(program.body, lambda s: not parts(s)) if p[-1] is not stage.leaf)
+            elsewhere = any(
+                reads_from(p[-1], name)
+                for p in paths(program.body, lambda s: not parts(s))
+                if p[-1] is not stage.leaf
+            )
             if len(places) != 1 or elsewhere:
                 reasons.append(f"{name} is read at more than one place")
             elif len(homes) != 1 or not isinstance(homes[0][-1], Store):
-                reasons.append(f"{name} is not written by one plain store (cache_write makes one of a reduction)")
+                reasons.append(
+                    f"{name} is not written by one plain store (cache_write makes one of a reduction)"
+                )
             elif not _covers(places[0], names, known[name].shape):
                 reasons.append(f"{self.stage} does not read {name} element by element")
             else:
@@ -122,7 +139,8 @@ class ReverseInline(Step):
 
 
 def _covers(place: tuple[Expr, ...], names: frozenset[str], shape: tuple[int, ...]) -> bool:
-    """Each of the loops `names` alone is an index, and the other indices are the only one of their dimension."""
+    """Each of the loops `names` alone is an index, and the other indices are the only one of their
+    dimension."""
     used = [i.name for i in place if isinstance(i, Var)]
     rest = [n for i, n in zip(place, shape, strict=True) if not isinstance(i, Var)]
     return sorted(used) == sorted(names) and all(n == 1 for n in rest)
@@ -131,7 +149,3 @@ def _covers(place: tuple[Expr, ...], names: frozenset[str], shape: tuple[int, ..
 def _temporary(step: Step, program: Program, name: str) -> None:
     if buffers(program)[name].memory == "array":
         raise step.refuse(program, f"{name} is an output", "Only temporaries can go away.")
-
-
-def _reads(stmt: Stmt, buffer: str) -> bool:
-    return any(e.buffer == buffer for e in loads(stmt))

@@ -1,9 +1,11 @@
-"""Shaping loops: split, fuse, reorder, tile. None of them changes which elements are computed, only their order."""
+"""Shaping loops: split, fuse, reorder, tile. None of them changes which elements are computed, only their
+order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 from ..ir.affine import Affine, below, implied
@@ -19,7 +21,8 @@ Tail = Literal["guard", "peel", "exact"]
 
 @dataclass(frozen=True, slots=True)
 class Split(Step):
-    """for k in n: S(k)  ->  for k.0 in ceil(n/factor): for k.1 in factor: if k.0*factor + k.1 < n: S(k.0*factor + k.1)
+    """for k in n: S(k)  ->  for k.0 in ceil(n/factor): for k.1 in factor: if k.0*factor + k.1 < n:
+    S(k.0*factor + k.1)
 
     No guard is made where the factor divides n. `tail="peel"` runs the rest in a loop k.t of its own instead;
     `tail="exact"` refuses a factor that does not divide. A factor above n is taken as n.
@@ -77,7 +80,8 @@ def _peeled(loop: For, factor: int, extents: Extents) -> Stmt:
 
 
 def _continued(stmt: Stmt, axis: str) -> Stmt:
-    """`stmt` with reductions over `axis` going on from what is there, because an earlier part of it has started them."""
+    """`stmt` with reductions over `axis` going on from what is there, because an earlier part of it has
+    started them."""
 
     def leaf(s: Stmt) -> Stmt:
         if not isinstance(s, Update) or axis not in s.axes:
@@ -89,7 +93,8 @@ def _continued(stmt: Stmt, axis: str) -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class Fuse(Step):
-    """for i in n: for j in m: S(i, j)  ->  for i*j in n*m: S(i*j // m, i*j % m). Guards between the two sink below."""
+    """for i in n: for j in m: S(i, j)  ->  for i*j in n*m: S(i*j // m, i*j % m). Guards between the two
+    sink below."""
 
     primitive: ClassVar[str] = "fuse"
     outer: str
@@ -134,8 +139,9 @@ class Fuse(Step):
 class Reorder(Step):
     """for i: for j: for k: S  ->  for k: for j: for i: S, for `loops=("k", "i")`: they swap places, j stays.
 
-    The loops named take the named order in the positions that they hold in one chain of loops with nothing but guards
-    between; a guard goes right inside the innermost loop that it depends on. Legal where every value is still computed before it is used.
+    The loops named take the named order in the positions that they hold in one chain of loops with nothing
+    but guards between; a guard goes right inside the innermost loop that it depends on. Legal where every
+    value is still computed before it is used.
     """
 
     primitive: ClassVar[str] = "reorder"
@@ -161,7 +167,7 @@ class Reorder(Step):
         for a, b in pairs:
             blocked = _blocking(a, b, chain, positions, fixed, extents)
             if blocked:
-                what = f"{a.buffer} would be used in another order: iterations of {blocked[0]} and {blocked[1]} depend on it"
+                what = f"{a.buffer} keeps iterations of {blocked[0]} and {blocked[1]} in their order"
                 raise self.refuse(program, what, "Keep these two loops in their order.")
 
         def rewrite() -> Program:
@@ -189,7 +195,7 @@ class Reorder(Step):
 
     def _marks(self, program: Program, chain: list[For], order: list[str]) -> None:
         for at, loop in enumerate(chain):
-            # A parallel mark was checked for the loops around it: it may sink, but not rise. Vector loops are innermost.
+            # A parallel mark was checked for the loops around it: it may sink, but not rise.
             moved = order.index(loop.var) - at
             if (moved < 0 and loop.kind not in ("serial", "unroll")) or (moved and loop.kind == "vectorize"):
                 raise self.refuse(
@@ -218,7 +224,7 @@ def _blocking(
     free = [f.var for f in chain if f.var not in settled]
     if a.stmt is b.stmt and b.writes and isinstance(a.stmt, Update) and set(free) <= set(a.stmt.axes):
         return None
-    swapped = ((x, y) for x, y in zip(free, free[1:], strict=False) if positions[x] > positions[y])
+    swapped = ((x, y) for x, y in pairwise(free) if positions[x] > positions[y])
     return next(swapped, None)
 
 

@@ -1,4 +1,5 @@
-"""The shared part of cache_write and rfactor: a statement writes a new buffer, and a second nest brings the results home."""
+"""The shared part of cache_write and rfactor: a statement writes a new buffer, and a second nest brings
+the results home."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _NESTED = (Alloc, If, Block)
 
 @dataclass(slots=True)
 class Accumulation:
-    """A statement under a spot, the loops between, and how its results get from the new buffers to the old ones."""
+    """A statement under a spot, the loops between, and how its results get from the new buffers to the old
+    ones."""
 
     path: Path
     spot: int
@@ -52,17 +54,24 @@ class Accumulation:
         taken = buffer_names(program)
         wanted = [f"{t}_{word}" if name is None else name if len(old) == 1 else f"{name}.{t}" for t in old]
         made = cls(
-            path, spot, tuple([fresh(w, taken) for w in wanted]), tuple([f for f in loops if f.var not in axes]),
-            tuple([a for a in axes if a in inner]), tuple([a for a in axes if a not in inner]),
-        )  # fmt: skip
+            path,
+            spot,
+            tuple([fresh(w, taken) for w in wanted]),
+            tuple([f for f in loops if f.var not in axes]),
+            tuple([a for a in axes if a in inner]),
+            tuple([a for a in axes if a not in inner]),
+        )
         made._independent(step, program, leaf)
         return made
 
     def _independent(self, step: Step, program: Program, leaf: Store | Update) -> None:
-        """Nothing else under the spot uses the targets, and each iteration of the other loops has its own element."""
+        """Nothing else under the spot uses the targets, and each iteration of the other loops has its own
+        element."""
         old = targets(leaf)
         if any(isinstance(s, Alloc) and s.buffer.name in old for s in self.path[self.spot :]):
-            raise step.refuse(program, f"{old[0]} is made inside these loops", "Name a loop inside its alloc.")
+            raise step.refuse(
+                program, f"{old[0]} is made inside these loops", "Name a loop inside its alloc."
+            )
         node = self.path[self.spot]
         found = [a for a in accesses(node) if a.buffer in old]
         other = next((a for a in found if a.stmt is not leaf or not a.writes), None)
@@ -73,7 +82,7 @@ class Accumulation:
         settled = meet(found[0], found[0], fixed, extents) or frozenset()
         shared = next((f.var for f in self.spatial if f.var not in settled), None)
         if shared is not None:
-            reason = f"several iterations of {shared} write one element of {old[0]}, and it is no reduction loop of it"
+            reason = f"iterations of {shared}, no reduction loop of {old[0]}, write the same element of it"
             raise step.refuse(program, reason)
 
     def choose(self, step: Step, program: Program, layout: tuple[str, ...]) -> None:
@@ -107,7 +116,8 @@ class Accumulation:
         for cond in guards_on(self.path[self.spot :]):
             left = at_start(cond, frozenset(self.inside), values, extents)
             if left is None:
-                reason = f"a guard on {', '.join(sorted(free_vars(cond)))} may leave out the first step of the reduction"
+                on = ", ".join(sorted(free_vars(cond)))
+                reason = f"a guard on {on} may leave out the first step of the reduction"
                 raise step.refuse(program, reason)
             out.extend(left)
         self.guards = tuple(out)
@@ -128,7 +138,8 @@ class Accumulation:
         known = buffers(program)
         shape = tuple([extents[n] for n in self.dims])
         made = [
-            Buffer(n, shape, known[t].dtype, cast(Memory, memory)) for n, t in zip(self.names, targets(leaf), strict=True)
+            Buffer(n, shape, known[t].dtype, cast(Memory, memory))
+            for n, t in zip(self.names, targets(leaf), strict=True)
         ]
         body = rebuild(self.path[self.spot :], self._partial(leaf))
         new: Stmt = Block((body, self._home(leaf, extents, made)))

@@ -1,4 +1,5 @@
-"""The part of a buffer that accesses cover while the loops outside have one value: a box, or an exact tile."""
+"""The part of a buffer that accesses cover while the loops outside have one value: a box, or an exact
+tile."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Range:
 def box(
     places: Sequence[tuple[Expr, ...]], shape: tuple[int, ...], inner: frozenset[str], extents: Extents
 ) -> list[Range]:
-    """For each dimension, a range that holds all of `places` as the loops `inner` run; perhaps wider than needed."""
+    """For each dimension, a range that holds all of `places` as the loops `inner` run; perhaps wider than
+    needed."""
     return [_range([p[d] for p in places], n, inner, extents) for d, n in enumerate(shape)]
 
 
@@ -46,7 +48,8 @@ def outside(form: Affine, inner: frozenset[str]) -> Affine:
 
 
 def _leading(expr: Expr) -> Affine | None:
-    """An affine part that `expr` follows: itself, or the first of a minimum's or maximum's operands that uses loops."""
+    """An affine part that `expr` follows: itself, or the first of a minimum's or maximum's operands that
+    uses loops."""
     form = affine(expr)
     if form is not None or not isinstance(expr, Op) or expr.op not in ("minimum", "maximum"):
         return form
@@ -70,10 +73,11 @@ def _span(expr: Expr, base: Affine, extents: Extents) -> tuple[int, int] | None:
 def tile(
     form: Affine, inner: frozenset[str], limits: Sequence[Limit], extents: Extents
 ) -> tuple[Range, set[Limit]] | None:
-    """The exact range that `form` covers as the loops `inner` run under `limits`, and the limits that made it exact.
+    """The exact range that `form` covers as the loops `inner` run under `limits`, and the limits that made it
+    exact.
 
-    None where it leaves holes. The terms of `inner` are taken by rising coefficient: each must start where the ones
-    before it reach to, and a limit on their sum cuts that reach.
+    None where it leaves holes. The terms of `inner` are taken by rising coefficient: each must start where
+    the ones before it reach to, and a limit on their sum cuts that reach.
     """
     used: set[Limit] = set()
     reach, partial = 1, Affine(0)

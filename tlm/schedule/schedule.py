@@ -1,4 +1,5 @@
-"""The face of scheduling: a program, and the steps taken so far. Every step checks, rewrites, and can be printed and run."""
+"""The face of scheduling: a program, and the steps taken so far. Every step checks, rewrites, and can be
+printed and run."""
 
 from __future__ import annotations
 
@@ -12,14 +13,16 @@ from .annotate import Bind, Parallel, PrefetchAhead, Unroll, Vectorize
 from .base import Step
 from .inlining import Inline, ReverseInline
 from .loops import Fuse, Reorder, Split, Tail, Tile
-from .placement import ComputeAt, ReverseComputeAt
+from .placement import ComputeAt
 from .reduction import DecomposeReduction, RFactor
+from .reverse import ReverseComputeAt
 from .staging import CacheRead, CacheWrite
 from .steps import from_json, to_json
 
 
 class Schedule:
-    """Steps on a program. Each method is a primitive: it raises ScheduleError and changes nothing, or returns self.
+    """Steps on a program. Each method is a primitive: it raises ScheduleError and changes nothing, or returns
+    self.
 
     `target` is a name or a Target for whoever compiles the result; the steps themselves do not depend on it.
     """
@@ -75,7 +78,8 @@ class Schedule:
 
     @classmethod
     def from_json(cls, program: Program, data: Any, target: Any = None) -> Schedule:
-        """The schedule that `to_json` described, replayed on `program`; RecordError for data of another form."""
+        """The schedule that `to_json` described, replayed on `program`; RecordError for data of another
+        form."""
         if not isinstance(data, dict) or data.keys() != {"version", "steps"}:
             raise RecordError("a stored schedule is an object with the keys version and steps")
         if data["version"] != 1:

@@ -1,4 +1,5 @@
-"""Stages: the nest that computes one buffer, taking it out of the program, and the dependences that moving it must keep."""
+"""Stages: the nest that computes one buffer, taking it out of the program, and the dependences that moving
+it must keep."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from ..ir.paths import (
     targets,
     with_body,
 )
-from ..ir.walk import free_vars, reads, writes
+from ..ir.walk import free_vars, loads, reads, writes
 from .base import Step
 from .rewriting import Extents, canonical, redirect
 
@@ -66,19 +67,26 @@ def stage_of(step: Step, program: Program, name: str) -> Stage:
     """The only nest that writes buffer `name`; ScheduleError where it is not one plain nest."""
     found = step.writers(program, name)
     if len(found) > 1:
-        raise step.refuse(program, f"{len(found)} statements write {name}", "Move a stage before decomposing or peeling it.")
+        raise step.refuse(
+            program, f"{len(found)} statements write {name}", "Move a stage before decomposing or peeling it."
+        )
     path = found[0]
     head = max([at + 1 for at, s in enumerate(path) if isinstance(s, (Alloc, Block))], default=0)
     return Stage(path, head)
 
 
 def common_block(step: Step, program: Program, stage: Stage, other: Path) -> tuple[Block, int, int]:
-    """The Block in which the stage's nest stands, its position there, and that of the statement that holds `other`."""
+    """The Block in which the stage's nest stands, its position there, and that of the statement that holds
+    `other`."""
     parent = stage.path[stage.head - 1] if stage.head else None
     depth = stage.head - 1
     if not isinstance(parent, Block) or len(other) <= depth or other[depth] is not parent:
         reason = f"the nest of {targets(stage.leaf)[0]} does not stand beside the one that holds the loop"
-        raise step.refuse(program, reason, "Only whole nests in the same sequence of statements can be moved into each other.")
+        raise step.refuse(
+            program,
+            reason,
+            "Only whole nests in the same sequence of statements can be moved into each other.",
+        )
     at = [next(n for n, s in enumerate(parent.stmts) if s is p[depth + 1]) for p in (stage.path, other)]
     return parent, at[0], at[1]
 
@@ -86,13 +94,16 @@ def common_block(step: Step, program: Program, stage: Stage, other: Path) -> tup
 def keeps_order(
     step: Step, program: Program, moved: Stmt, passed: Sequence[Stmt], shared: Iterable[str] = ()
 ) -> None:
-    """Refuse where `moved` may not run on the other side of `passed`: one writes what the other uses. `shared` is allowed."""
+    """Refuse where `moved` may not run on the other side of `passed`: one writes what the other uses.
+    `shared` is allowed."""
     mine, ours, allowed = writes(moved), reads(moved), set(shared)
     for stmt in passed:
         clash = (writes(stmt) & (ours | mine)) | (reads(stmt) & mine)
         if clash - allowed:
             name = min(clash - allowed)
-            raise step.refuse(program, f"{name} is written between the two places", "Move the stages in between first.")
+            raise step.refuse(
+                program, f"{name} is written between the two places", "Move the stages in between first."
+            )
 
 
 def without(program: Program, stage: Stage) -> Program:
@@ -120,7 +131,9 @@ def _without_hints(root: Stmt, buffer: str, keep: Stmt | None = None) -> Stmt:
     def unwanted(path: Path) -> bool:
         return all(s is not keep for s in path)
 
-    while hint := next(filter(unwanted, paths(root, lambda s: isinstance(s, Prefetch) and s.buffer == buffer)), None):
+    while hint := next(
+        filter(unwanted, paths(root, lambda s: isinstance(s, Prefetch) and s.buffer == buffer)), None
+    ):
         at = max([n for n, s in enumerate(hint) if isinstance(s, Block)])
         parent = hint[at]
         assert isinstance(parent, Block)
@@ -150,8 +163,11 @@ def solve(indices: Place, loops: frozenset[str], place: Place, extents: Extents)
     return values
 
 
-def shrink(program: Program, buffer: str, inside: For, origins: Sequence[Affine], shape: tuple[int, ...]) -> Program:
-    """`program` with temporary `buffer` made anew in each iteration of `inside`, as the box of `shape` at `origins`."""
+def shrink(
+    program: Program, buffer: str, inside: For, origins: Sequence[Affine], shape: tuple[int, ...]
+) -> Program:
+    """`program` with temporary `buffer` made anew in each iteration of `inside`, as the box of `shape` at
+    `origins`."""
     alloc = find_alloc(program.body, buffer)
     assert alloc is not None
     scope = alloc[-1]
@@ -165,7 +181,9 @@ def shrink(program: Program, buffer: str, inside: For, origins: Sequence[Affine]
     made = type(old)(old.name, shape, old.dtype, old.memory)
     body = Alloc(made, redirect(inside.body, buffer, buffer, moved))
     new = For(inside.var, inside.extent, body, inside.kind, inside.unroll, inside.bound)
-    return with_body(program, rebuild(alloc, _replaced(_without_hints(scope.body, buffer, inside), inside, new)))
+    return with_body(
+        program, rebuild(alloc, _replaced(_without_hints(scope.body, buffer, inside), inside, new))
+    )
 
 
 def _replaced(stmt: Stmt, old: Stmt, new: Stmt) -> Stmt:
@@ -181,3 +199,8 @@ def _replaced(stmt: Stmt, old: Stmt, new: Stmt) -> Stmt:
 def plain(place: Place) -> dict[str, int]:
     """The dimension of each loop that alone is an index of `place`."""
     return {i.name: d for d, i in enumerate(place) if isinstance(i, Var)}
+
+
+def reads_from(stmt: Stmt, buffer: str) -> bool:
+    """Whether `stmt` reads `buffer`."""
+    return any(e.buffer == buffer for e in loads(stmt))

@@ -1,4 +1,5 @@
-"""Staging in faster memory: cache_read copies what a loop reads, cache_write accumulates what a loop writes."""
+"""Staging in faster memory: cache_read copies what a loop reads, cache_write accumulates what a loop
+writes."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ MEMORIES = ("heap", "stack", "register", "shared")
 
 
 def staged(step: Step, program: Program, at: str, memory: str) -> Path:
-    """The path of the loop `at` (empty for the whole program), checked as a place for a new buffer in `memory`."""
+    """The path of the loop `at` (empty for the whole program), checked as a place for a new buffer in
+    `memory`."""
     if memory not in MEMORIES:
         raise step.refuse(program, f"there is no memory {memory!r}", near(memory, MEMORIES, "memories"))
     if not at:
@@ -47,10 +49,10 @@ def staged(step: Step, program: Program, at: str, memory: str) -> Path:
 class CacheRead(Step):
     """for at: S reads B  ->  for at: alloc new: for x@new: new[x@new] = B[...]; S reads new
 
-    With `layout`, a dimension for each loop named, in that order, indexed by exactly these loops (packing along the
-    loops that use it); every loop inside `at` on which the place depends must be named. Without, the box that is read,
-    with a dimension for each of B's. The copy is guarded where it could leave B; `pad=True` stores zero there instead,
-    and drops guards around the readers that nothing else needs.
+    With `layout`, a dimension for each loop named, in that order, indexed by exactly these loops (packing
+    along the loops that use it); every loop inside `at` on which the place depends must be named. Without,
+    the box that is read, with a dimension for each of B's. The copy is guarded where it could leave B;
+    `pad=True` stores zero there instead, and drops guards around the readers that nothing else needs.
     """
 
     primitive: ClassVar[str] = "cache_read"
@@ -164,7 +166,8 @@ _Staging = tuple[tuple[tuple[str, int], ...], tuple[Expr, ...], dict[tuple[Expr,
 
 
 def _spot(leaves: Sequence[Path], start: int) -> Path:
-    """From the body of the loop at start - 1 down through what holds all leaves: buffers made there, and guards."""
+    """From the body of the loop at start - 1 down through what holds all leaves: buffers made there, and
+    guards."""
     path = leaves[0]
     at = start
     while isinstance(path[at], (Alloc, If)) and at + 1 < len(path):
@@ -174,11 +177,12 @@ def _spot(leaves: Sequence[Path], start: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class CacheWrite(Step):
-    """for at: for i: for k: C[..i..] (k)+= v  ->  for at: alloc acc: {for i: for k: acc[i] (k)+= v}; for i@acc: C[..i@acc..] = acc[i@acc]
+    """for at: for i: for k: C[..i..] (k)+= v  ->  for at: alloc acc: {for i: for k: acc[i] (k)+= v}; for
+    i@acc: C[..i@acc..] = acc[i@acc]
 
-    `layout` orders the dimensions of the new buffer: the loops inside `at` that C's place depends on, in nest order
-    where none are given. Where C is also reduced over loops outside `at`, the write-back adds to C over these, and
-    starts C with them. Guards that only kept the result inside C move to the write-back.
+    `layout` orders the dimensions of the new buffer: the loops inside `at` that C's place depends on, in nest
+    order where none are given. Where C is also reduced over loops outside `at`, the write-back adds to C over
+    these, and starts C with them. Guards that only kept the result inside C move to the write-back.
     """
 
     primitive: ClassVar[str] = "cache_write"

@@ -1,4 +1,5 @@
-"""The table of primitives by name, and schedules as JSON. What comes from a file is untrusted: strict, and bounded."""
+"""The table of primitives by name, and schedules as JSON. What comes from a file is untrusted: strict, and
+bounded."""
 
 from __future__ import annotations
 
@@ -12,14 +13,15 @@ from .annotate import Bind, Parallel, PrefetchAhead, Unroll, Vectorize
 from .base import Step
 from .inlining import Inline, ReverseInline
 from .loops import Fuse, Reorder, Split, Tile
-from .placement import ComputeAt, ReverseComputeAt
+from .placement import ComputeAt
 from .reduction import DecomposeReduction, RFactor
+from .reverse import ReverseComputeAt
 from .staging import CacheRead, CacheWrite
 
 __all__ = [
-    "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse", "Inline", "Parallel",
-    "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline", "Split", "Step", "Tile", "Unroll",
-    "Vectorize", "apply", "from_json", "to_json",
+    "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse",
+    "Inline", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline",
+    "Split", "Step", "Tile", "Unroll", "Vectorize", "apply", "from_json", "to_json",
 ]  # fmt: skip
 
 PRIMITIVES: dict[str, type[Step]] = {
