@@ -36,9 +36,9 @@ _NEVER = float(np.finfo(np.float32).max)
 class Settings:
     """Size and speed of the boosting."""
 
-    trees: int = 60
+    trees: int = 40
     depth: int = 5
-    rate: float = 0.15
+    rate: float = 0.2
     least_weight: float = 0.3
     ridge: float = 1.0
 
