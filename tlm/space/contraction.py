@@ -30,7 +30,7 @@ def contraction_space(problem: Contraction, target: Target) -> Space:
     """Every schedule of `problem` that this space knows, one choice at a time."""
     style = yield from _style(problem, target)
     c = problem.swapped() if style == "swapped" else problem
-    figures = Figures(c, target)
+    figures = Figures.of(c, target)
     if style == "dot":
         plan = yield from _dot(figures)
     else:
@@ -43,7 +43,7 @@ def ceil(a: int, b: int) -> int:
 
 
 def percent(part: float, whole: float) -> float:
-    return round(100.0 * part / max(whole, 1e-9), 1)
+    return 100.0 * part / max(whole, 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,13 @@ class Figures:
 
     c: Contraction
     target: Target
+    m: int
+    n: int
+    k: int
 
-    @property
-    def m(self) -> int:
-        return self.c.extent(self.c.m)
-
-    @property
-    def n(self) -> int:
-        return self.c.extent(self.c.n)
-
-    @property
-    def k(self) -> int:
-        return self.c.extent(self.c.k)
+    @classmethod
+    def of(cls, c: Contraction, target: Target) -> Figures:
+        return cls(c, target, c.extent(c.m), c.extent(c.n), c.extent(c.k))
 
     @property
     def bytes(self) -> int:
@@ -123,7 +118,9 @@ def _lanes(f: Figures, extent: int) -> Asking:
     while lanes >= max(2, f.full_lanes // 4):
         if lanes < 2 * extent or lanes <= 4:
             options.append(
-                Option(lanes, (("size", lanes), ("waste", percent(ceil(extent, lanes) * lanes - extent, extent))))
+                Option(
+                    lanes, (("size", lanes), ("waste", percent(ceil(extent, lanes) * lanes - extent, extent)))
+                )
             )
         lanes //= 2
     return int((yield from ask("lanes", options or [Option(f.full_lanes)])))
@@ -142,7 +139,9 @@ def _columns(f: Figures, extent: int, lanes: int) -> Asking:
             size = count * lanes
             wasted = ceil(extent, size) * size - extent
             options.append(
-                Option(count, (("size", size), ("trips", ceil(extent, size)), ("waste", percent(wasted, extent))))
+                Option(
+                    count, (("size", size), ("trips", ceil(extent, size)), ("waste", percent(wasted, extent)))
+                )
             )
     return int((yield from ask("columns", options)))
 
@@ -228,7 +227,9 @@ def _order(f: Figures, trips: dict[str, int], bytes_of: dict[str, float]) -> Pic
                 repeats *= 1 if axis in operand else trips[axis]
             traffic += bytes_of[operand] * repeats
         word = "".join(order) or "none"
-        options.append(Option(word, (("traffic", percent(traffic, sum(bytes_of.values()))), *f.caches(traffic))))
+        options.append(
+            Option(word, (("traffic", percent(traffic, sum(bytes_of.values()))), *f.caches(traffic)))
+        )
     return str((yield from ask("order", options)))
 
 
@@ -246,12 +247,18 @@ def _inner(f: Figures, tiles_m: int, tiles_n: int, rows: int, columns: int, k: i
 def _pack(f: Figures, name: str, reuse: int, size: float, stride: int) -> Picking:
     options = [Option("none", (("reuse", reuse), ("stride", abs(stride) * f.bytes)))]
     if reuse > 1 or stride > 1:
-        options.append(Option("block", (("reuse", reuse), ("stride", abs(stride) * f.bytes), *f.caches(size))))
+        options.append(
+            Option("block", (("reuse", reuse), ("stride", abs(stride) * f.bytes), *f.caches(size)))
+        )
     return str((yield from ask(name, options)))
 
 
 def _unroll(f: Figures, body: int, k: int) -> Asking:
-    options = [Option(u, (("size", u), ("code", body * u))) for u in (1, 2, 4, 8) if u <= k and (u == 1 or body * u <= 128)]
+    options = [
+        Option(u, (("size", u), ("code", body * u)))
+        for u in (1, 2, 4, 8)
+        if u <= k and (u == 1 or body * u <= 128)
+    ]
     return int((yield from ask("unroll", options)))
 
 
@@ -288,10 +295,18 @@ def _outer(f: Figures, style: str) -> Generator[Choice, int, Plan]:
     order = yield from _order(f, trips, bytes_of)
     inner = yield from _inner(f, min(block_m, tiles["m"]), min(block_n, tiles["n"]), rows, columns, block_k)
     pack_n = yield from _pack(
-        f, "pack_n", _reuse(order, "n", tiles["m"], trips, block_m), block_k * block_n * columns * f.bytes, c.b.stride(c.n)
+        f,
+        "pack_n",
+        _reuse(order, "n", tiles["m"], trips, block_m),
+        block_k * block_n * columns * f.bytes,
+        c.b.stride(c.n),
     )
     pack_m = yield from _pack(
-        f, "pack_m", _reuse(order, "m", tiles["n"], trips, block_n), block_k * block_m * rows * f.bytes, c.a.stride(c.k)
+        f,
+        "pack_m",
+        _reuse(order, "m", tiles["n"], trips, block_n),
+        block_k * block_m * rows * f.bytes,
+        c.a.stride(c.k),
     )
     unroll = yield from _unroll(f, rows * vectors, block_k)
     prefetch = yield from _prefetch(f, pack_n == "block", bytes_of["kn"], block_k)

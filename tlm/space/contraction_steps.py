@@ -93,14 +93,19 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
     if "k" in p.order:
         out.append(Split(k, p.block_k))
         k_block, k = f"{k}.0", f"{k}.1"
-    loops = Loops({"m": m_block, "n": n_block, "k": k_block}, {"m": m_tile, "n": n_tile}, k, row, columns, lane)
+    loops = Loops(
+        {"m": m_block, "n": n_block, "k": k_block}, {"m": m_tile, "n": n_tile}, k, row, columns, lane
+    )
     blocks = [*batch, *(loops.block[axis] for axis in p.order)]
     tiles = [loops.tile[axis] for axis in p.inner]
     out.append(Reorder((*blocks, *tiles, k, row, *columns, lane)))
     out += _packing(c, p, loops, batch)
     acc = f"{stage}_acc"
     tile = (row, *columns, lane)
-    out += [CacheWrite(stage, tiles[-1], memory="register", layout=tile, name=acc), DecomposeReduction(acc, k)]
+    out += [
+        CacheWrite(stage, tiles[-1], memory="register", layout=tile, name=acc),
+        DecomposeReduction(acc, k),
+    ]
     for copy in ("", "@init", f"@{acc}"):
         out += [Unroll(x + copy) for x in (row, *columns)] + [Vectorize(lane + copy)]
     if p.unroll > 1:
@@ -151,7 +156,11 @@ def _joining(c: Contraction, p: Plan, partial: str, part: str) -> list[Step]:
     row, column, part = (f"{x}@{partial}" for x in (c.m, c.n, part))
     out: list[Step] = []
     if c.extent(c.n) > 1:
-        out += [Split(column, p.lanes), Reorder((f"{column}.0", part, f"{column}.1")), Vectorize(f"{column}.1")]
+        out += [
+            Split(column, p.lanes),
+            Reorder((f"{column}.0", part, f"{column}.1")),
+            Vectorize(f"{column}.1"),
+        ]
     return [*out, Parallel(row)] if c.extent(c.m) > 1 else out
 
 

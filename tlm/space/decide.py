@@ -77,7 +77,9 @@ def replay(space: Space, values: Sequence[Value]) -> Decided:
             raise RecordError(f"the record ends before choice {choice.name!r}: it has {len(values)} answers")
         value = left.pop()
         if value not in choice.values:
-            raise RecordError(f"{value!r} is not an option of {choice.name!r}; options are {list(choice.values)}")
+            raise RecordError(
+                f"{value!r} is not an option of {choice.name!r}; options are {list(choice.values)}"
+            )
         return choice.values.index(value)
 
     decided = run(space, decide)

@@ -84,7 +84,16 @@ class Contraction:
     def swapped(self) -> Contraction:
         """The same contraction with rows and columns (and so the operands) exchanged."""
         return Contraction(
-            self.stage, self.out, self.b, self.a, self.batch, self.n, self.m, self.k, self.extents, self.epilogue
+            self.stage,
+            self.out,
+            self.b,
+            self.a,
+            self.batch,
+            self.n,
+            self.m,
+            self.k,
+            self.extents,
+            self.epilogue,
         )
 
 
@@ -115,7 +124,11 @@ def contraction(program: Program) -> Contraction | None:
     if not stages:
         return None
     (around, update), rest = stages[0], stages[1:]
-    if not isinstance(update, Update) or update.combiner != "sum" or any(isinstance(s, Update) for _, s in rest):
+    if (
+        not isinstance(update, Update)
+        or update.combiner != "sum"
+        or any(isinstance(s, Update) for _, s in rest)
+    ):
         return None
     factors = _factors(update.values[0])
     if factors is None or factors[0].buffer == factors[1].buffer:
@@ -127,11 +140,17 @@ def contraction(program: Program) -> Contraction | None:
         if strides is None:
             return None
         operands.append(Operand(known[name], strides))
-    epilogue = [Elementwise(s.buffer, tuple([(f.var, f.extent) for f in fs])) for fs, s in rest if isinstance(s, Store)]
+    epilogue = [
+        Elementwise(s.buffer, tuple([(f.var, f.extent) for f in fs]))
+        for fs, s in rest
+        if isinstance(s, Store)
+    ]
     return _roles(around, update, operands, tuple(epilogue))
 
 
-def _roles(around: tuple[For, ...], update: Update, operands: list[Operand], epilogue: tuple[Elementwise, ...]) -> Contraction | None:
+def _roles(
+    around: tuple[For, ...], update: Update, operands: list[Operand], epilogue: tuple[Elementwise, ...]
+) -> Contraction | None:
     out, a, b = operands
     used = [{name for name, _ in o.strides} for o in operands]
     spatial = [f.var for f in around if f.var not in update.axes]
