@@ -15,6 +15,9 @@ from ...target import Target
 # LLVM contexts and target machines are not safe to share between threads.
 LOCK = threading.RLock()
 
+OLDEST = (0, 45)
+"""The first version of llvmlite whose LLVM reads the text that is generated."""
+
 _CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse": "x86-64-v2", "neon": "generic"}
 _TRIPLES = {"neon": "aarch64-unknown-linux-gnu"}
 
@@ -26,8 +29,10 @@ def versions() -> str:
 
 @cache
 def _initialize() -> None:
-    if int(llvmlite.__version__.split(".")[1]) < 45:
-        llvm.initialize()
+    if tuple(int(part) for part in llvmlite.__version__.split(".")[:2]) < OLDEST:
+        raise BackendError(
+            f"llvmlite {llvmlite.__version__} is too old; tlm needs {OLDEST[0]}.{OLDEST[1]} or later"
+        )
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
