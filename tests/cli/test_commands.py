@@ -117,7 +117,7 @@ def test_errors_are_one_line_and_exit_code_2():
 def test_search_by_measuring_is_resumed(tmp_path: Any):
     words = ("search", "matmul", "24", "24", "24", "--trials", "6", "--threads", "1", "--json")
     words = (*words, "--store", str(tmp_path / "store.db"))
-    first, again = (json.loads(call(*words).stdout) for _ in range(2))
+    first, again = (json.loads(call(*words).stdout.splitlines()[-1]) for _ in range(2))
     assert first["measured"] == 6
     assert first["seconds"] > 0
     assert (again["measured"], again["reused"]) == (0, 6)

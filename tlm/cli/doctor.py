@@ -24,11 +24,22 @@ _LIBRARIES = (
 )
 
 
+OLDEST = {
+    "numpy": "2.0",
+    "llvmlite": "0.45",
+    "jax": "0.7",
+    "flax": "0.12",
+    "optax": "0.2.5",
+    "safetensors": "0.4.3",
+}
+"""The oldest versions that work; newer ones are not ruled out."""
+
+
 def examine() -> dict[str, Any]:
     """Facts by name; `problems` lists what is wrong, and is empty on a healthy machine."""
     from ..target import host
 
-    machine, problems = host(), []
+    machine, problems = host(), list[str]()
     found: dict[str, Any] = {
         "tlm": __version__,
         "python": platform.python_version(),
@@ -40,6 +51,9 @@ def examine() -> dict[str, Any]:
         **{name: _version(name) for name in _LIBRARIES},
         "cache": str(directory()),
     }
+    problems += [
+        f"{n} {found[n]} is too old; tlm needs {v} or later" for n, v in OLDEST.items() if _older(found[n], v)
+    ]
     for name, check in (("model", _model), ("compiler", _product)):
         try:
             found[name] = check()
@@ -53,6 +67,14 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
+
+
+def _older(found: str, wanted: str) -> bool:
+    """Whether version `found` comes before `wanted`; a version that is not made of numbers does not."""
+    try:
+        return [int(p) for p in found.split(".")[:3]] < [int(p) for p in wanted.split(".")]
+    except ValueError:
+        return found == "not installed"
 
 
 def _model() -> str:
