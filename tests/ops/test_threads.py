@@ -1,0 +1,83 @@
+"""Threads and processes around calls (kinds P, R, V): right results, few threads, no hang."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tlm.ops import matmul
+
+RNG = np.random.default_rng(0)
+A, B = (RNG.integers(-3, 4, (192, 192)).astype("f4") for _ in range(2))
+
+
+def threads_of_this_process() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to count threads")
+def test_outer_threads_do_not_multiply_the_workers():
+    for threads in (2, 1):
+        matmul(A, B, schedule="heuristic", threads=threads)
+    before, most, wrong = threads_of_this_process(), [0], []
+    want = A @ B
+
+    def work() -> None:
+        for _ in range(10):
+            if not np.array_equal(matmul(A, B, schedule="heuristic", threads=2), want):
+                wrong.append(1)
+            most[0] = max(most[0], threads_of_this_process())
+
+    outer = [threading.Thread(target=work) for _ in range(8)]
+    for t in outer:
+        t.start()
+    for t in outer:
+        t.join()
+    assert not wrong
+    assert most[0] <= before + len(outer) + 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to count threads")
+def test_small_products_wake_no_worker():
+    code = (
+        "import os, numpy as np, tlm; a = np.ones((16, 16), 'f4');"
+        "before = len(os.listdir('/proc/self/task'));"
+        "[tlm.ops.matmul(a, a, schedule='heuristic') for _ in range(100)];"
+        "print(len(os.listdir('/proc/self/task')) - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_computes_and_ends():
+    code = """if True:
+        import os, sys, numpy as np, tlm
+        a = np.ones((192, 192), 'f4')
+        assert (tlm.ops.matmul(a, a, schedule='heuristic', threads=2) == 192).all()
+        child = os.fork()
+        if child == 0:
+            good = (tlm.ops.matmul(a, a, schedule='heuristic', threads=2) == 192).all()
+            good = good and (tlm.ops.matmul(a[:100], a, schedule='heuristic', threads=2) == 192).all()
+            os._exit(0 if good else 1)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=60)
+    assert done.returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
+def test_one_cpu_means_one_thread():
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); import numpy as np, tlm;"
+        "a = np.ones((192, 192), 'f4'); k = tlm.ops.matmul.kernel(a, a, schedule='heuristic');"
+        "assert (k(a, a) == 192).all(); print(k.target.threads)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
