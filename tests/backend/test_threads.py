@@ -1,0 +1,123 @@
+"""Threads: any number gives the same result, pools do not multiply, forks and compilations do not hang."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.backend.programs import outputs, plain_matmul, run, target, tiled_matmul, whole_numbers
+from tlm.backend import compile, openmp
+from tlm.schedule import Schedule
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_any_number_of_threads(threads: int) -> None:
+    program = tiled_matmul(45, 70, 9, 8, 32, 16, threads=True)
+    kernel = compile(program, target("avx512"), cache=False)
+    assert kernel.parallel
+    arrays = whole_numbers(program)
+    (got,) = run(kernel, arrays, threads)
+    np.testing.assert_array_equal(got, arrays[0] @ arrays[1])
+
+
+def test_private_scratch_of_each_thread() -> None:
+    """A packed panel inside the parallel loop: each thread has its own."""
+    s = Schedule(plain_matmul(32, 24, 16))
+    s.split("i", 4)
+    s.parallel("i.0")
+    s.cache_read("B", "i.0", memory="heap", layout=("k", "j"), name="P")
+    kernel = compile(s.program, target("avx2"), cache=False)
+    assert kernel.workspace_bytes(4) == 4 * kernel.workspace_bytes(1) > 0
+    arrays = whole_numbers(s.program)
+    for threads in (1, 2, 4):
+        (got,) = run(kernel, arrays, threads)
+        np.testing.assert_array_equal(got, arrays[0] @ arrays[1])
+
+
+def test_nested_parallel_loops_and_serial_loops_around_them() -> None:
+    s = Schedule(plain_matmul(6, 10, 7))
+    s.parallel("i")
+    s.parallel("j")
+    t = Schedule(plain_matmul(6, 10, 7))
+    t.parallel("j")
+    for program in (s.program, t.program):
+        kernel = compile(program, target("avx2"), cache=False)
+        arrays = whole_numbers(program)
+        (got,) = run(kernel, arrays, 3)
+        np.testing.assert_array_equal(got, arrays[0] @ arrays[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads through /proc")
+def test_outer_threads_do_not_multiply_the_team() -> None:
+    """Eight Python threads, one team: at most cores + outer threads, and every result is right."""
+    code = Path(__file__).with_name("outer_threads.py")
+    done = subprocess.run(
+        [sys.executable, str(code)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    most, outer, team = map(int, done.stdout.split())
+    assert most <= 1 + outer + team - 1
+
+
+def test_the_right_to_a_team_passes_on_when_its_owner_ends() -> None:
+    code = (
+        "import threading; from tlm.backend import openmp\n"
+        "got = []\n"
+        "def take():\n"
+        "  got.append(openmp.acquire()); openmp.release()\n"
+        "t = threading.Thread(target=take); t.start(); t.join()\n"
+        "assert openmp.acquire(); assert not openmp.acquire(); openmp.release()\n"
+        "got2 = []\n"
+        "t = threading.Thread(target=lambda: got2.append(openmp.acquire())); t.start(); t.join()\n"
+        "assert got == [True] and got2 == [False]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_fork_after_a_parallel_run() -> None:
+    """The child has no worker threads, and must not wait for them."""
+    code = Path(__file__).with_name("forked.py")
+    done = subprocess.run(
+        [sys.executable, str(code)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "child 0"
+
+
+def test_compiling_from_eight_threads() -> None:
+    errors: list[BaseException] = []
+
+    def work(n: int) -> None:
+        try:
+            for round in range(4):
+                program = tiled_matmul(5 + n, 17 + round, 4, 4, 16, 16)
+                arrays = whole_numbers(program, n)
+                (got,) = run(compile(program, target("avx512"), cache=n % 2 == 0), arrays)
+                np.testing.assert_array_equal(got, arrays[0] @ arrays[1])
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors
+
+
+def test_without_an_openmp_runtime_kernels_run_serially(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openmp, "_team", openmp._Team())
+    monkeypatch.setattr(openmp, "openmp", lambda: None)
+    program = tiled_matmul(45, 70, 9, 8, 32, 16, threads=True)
+    kernel = compile(program, target("avx512"), cache=False)
+    arrays = whole_numbers(program)
+    out = outputs(program)
+    kernel(*arrays, *out, threads=4)
+    np.testing.assert_array_equal(out[0], arrays[0] @ arrays[1])
