@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 
 def main() -> None:
@@ -13,6 +14,7 @@ def main() -> None:
         os.environ.pop(name, None)
     from ..errors import TlmError
 
+    warnings.formatwarning = lambda message, *_, **__: f"tlm: {message}\n"
     # Importing it adds the long-running commands.
     from . import learning as learning
     from .app import app
