@@ -7,6 +7,7 @@ evaluation goes on.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -113,13 +114,12 @@ def evaluate(
     heuristic: a decider; a way that is None is left out. rows: a file to which each shape is added when it
     is done, and from which they are read.
     """
-    networks = {name: weights.load(path) for name, path in _models(model_dirs).items()}
+    models = _models(model_dirs)
+    networks = {name: weights.load(path) for name, path in models.items()}
     chosen = shapes if isinstance(shapes, Sequence) else held_out()[:shapes]
     machine = target or host().with_threads(1)
-    about = {
-        "models": {name: str(path) for name, path in _models(model_dirs).items()}, "trials": trials, "seed": seed,
-        "target": machine.key,
-    }  # fmt: skip
+    digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in models.items()}
+    about = {"models": digests, "trials": trials, "seed": seed, "target": machine.key}
     path = Path(rows) if rows is not None else None
     done = _read(path, about)
     ways = _Ways(machine, networks, trials, seed, search, heuristic)
@@ -161,7 +161,7 @@ class _Ways:
         if self.search is not None:
             began = time.perf_counter()
             found = self.search(
-                program, self.target, measurer, trials=self.trials, seed=self.seed, store=store
+                program, self.target, measurer, trials=self.trials, seed=self.seed, store=store, resume=False
             )
             chosen["search"], seconds["search"] = found.best, time.perf_counter() - began
         for name, network in self.networks.items():

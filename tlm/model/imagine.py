@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -17,29 +17,44 @@ from numpy.typing import NDArray
 
 from ..ir.nodes import Program
 from ..lang.encode import Prompt, prompt, vectors
-from ..space.choice import Choice
+from ..space.choice import Choice, Value
 from ..space.decide import Decided, at_random, run
 from ..space.spaces import space_for
 from ..target import Target
 from .data import Corpus, corpus
+from .generate import generate
 from .shapes import Shape
 from .value import ValueModel
+from .weights import load
+
+Values = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """For one shape: `first` random sentences, then `rounds` in which `parents` of the best have `children`
-    each.
+    """For one shape: `first` random sentences and, where there is a model already, `proposed` ones of its
+    own; then `rounds` in which `parents` of the best have `children` each.
 
     The `keep` best become training sentences with weights exp(score / tau), 1 in all.
     """
 
-    first: int = 160
+    first: int = 96
+    proposed: int = 8
     rounds: int = 3
-    parents: int = 16
-    children: int = 8
+    parents: int = 12
+    children: int = 6
     keep: int = 6
     tau: float = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Imagination:
+    """What is searched with: the file of a value model, that of a language model or None, and how much."""
+
+    value: Path
+    network: Path | None
+    seed: int
+    effort: Effort = field(default_factory=Effort)
 
 
 def mutate(program: Program, target: Target, parent: Decided, rng: Random) -> Decided:
@@ -72,23 +87,24 @@ def mutate(program: Program, target: Target, parent: Decided, rng: Random) -> De
 
 
 def imagine(
-    program: Program, target: Target, value: ValueModel, rng: Random, effort: Effort = Effort()
+    program: Program,
+    target: Target,
+    value: ValueModel,
+    rng: Random,
+    effort: Effort,
+    proposed: Sequence[Decided] = (),
 ) -> list[tuple[Decided, float]]:
-    """The best sentences that an evolutionary search with the value model finds, best first, with their
-    scores."""
+    """The best sentences that an evolutionary search with the value model finds, best first, with scores."""
     words = prompt(program, target)
-    known: dict[tuple[int | str, ...], tuple[Decided, float]] = {}
-    _score(
-        words, value, known, [run(space_for(program, target), at_random(rng)) for _ in range(effort.first)]
-    )
+    known: dict[Values, tuple[Decided, float]] = {}
+    dice = [run(space_for(program, target), at_random(rng)) for _ in range(effort.first)]
+    _score(words, value, known, [*proposed, *dice])
     for _ in range(effort.rounds):
         best = sorted(known.values(), key=lambda pair: -pair[1])[: effort.parents]
         if not best[0][0].choices:
             break
-        _score(
-            words, value, known,
-            [mutate(program, target, parent, rng) for parent, _ in best for _ in range(effort.children)],
-        )  # fmt: skip
+        changed = [mutate(program, target, parent, rng) for parent, _ in best for _ in range(effort.children)]
+        _score(words, value, known, changed)
     return sorted(known.values(), key=lambda pair: -pair[1])[: effort.keep]
 
 
@@ -102,7 +118,7 @@ def weights(scores: Sequence[float], tau: float) -> NDArray[np.float64]:
 def _score(
     words: Prompt,
     value: ValueModel,
-    known: dict[tuple[int | str, ...], tuple[Decided, float]],
+    known: dict[Values, tuple[Decided, float]],
     new: list[Decided],
 ) -> None:
     fresh = list({d.values: d for d in new if d.values not in known}.values())
@@ -111,43 +127,50 @@ def _score(
         known.update((d.values, (d, float(s))) for d, s in zip(fresh, scores, strict=True))
 
 
-def imagined(
-    jobs: Sequence[tuple[Shape, Target]], value: ValueModel, seed: int, effort: Effort = Effort()
-) -> Corpus:
-    """Training sentences of many shapes; a job's sentences depend on the seed and the job only."""
+def imagined(jobs: Sequence[tuple[Shape, Target]], how: Imagination) -> Corpus:
+    """Training sentences of many shapes."""
+    value = ValueModel.load(how.value)
+    proposals = _proposals(jobs, how)
     prompts: list[NDArray[np.float32]] = []
     sentences = []
-    for shape, target in jobs:
-        program, rng = shape.program(), Random(f"imagine {seed} {shape} {target.key}")
-        found = imagine(program, target, value, rng, effort)
-        for (decided, _), weight in zip(found, weights([s for _, s in found], effort.tau), strict=True):
+    for number, (shape, target) in enumerate(jobs):
+        program, rng = shape.program(), Random(f"imagine {how.seed} {shape} {target.key}")
+        found = imagine(program, target, value, rng, how.effort, proposals.get(number, ()))
+        shares = weights([score for _, score in found], how.effort.tau)
+        for (decided, _), weight in zip(found, shares, strict=True):
             if decided.choices:
-                sentences.append((len(prompts), decided.choices, float(weight)))
+                sentences.append((number, decided.choices, float(weight)))
         prompts.append(vectors(prompt(program, target)))
     return corpus(prompts, sentences)
 
 
+def _proposals(jobs: Sequence[tuple[Shape, Target]], how: Imagination) -> dict[int, list[Decided]]:
+    """What the language model writes for each job, by its number; nothing where there is no model yet."""
+    if how.network is None:
+        return {}
+    network, by_target = load(how.network), dict[Target, list[int]]()
+    for number, (_, target) in enumerate(jobs):
+        by_target.setdefault(target, []).append(number)
+    found = {}
+    for target, numbers in by_target.items():
+        programs = [jobs[n][0].program() for n in numbers]
+        many = generate(programs, target, samples=how.effort.proposed, seed=how.seed, network=network)
+        found.update({n: [s.decided for s in made] for n, made in zip(numbers, many, strict=True)})
+    return found
+
+
 def imagine_many(
-    chunks: Sequence[Sequence[tuple[Shape, Target]]],
-    value_path: Path,
-    seed: int,
-    effort: Effort = Effort(),
-    processes: int = 2,
+    chunks: Sequence[Sequence[tuple[Shape, Target]]], how: Imagination, processes: int
 ) -> Iterator[tuple[int, Corpus]]:
-    """`imagined` for each chunk of jobs in spawned processes; yields (number of the chunk, corpus) as they
-    are done."""
+    """`imagined` for each chunk in spawned processes; yields (number of the chunk, corpus) as they end."""
     with _one_thread_each(), ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        jobs = {pool.submit(_chunk, chunk, value_path, seed, effort): n for n, chunk in enumerate(chunks)}
+        jobs = {pool.submit(imagined, chunk, how): n for n, chunk in enumerate(chunks)}
         try:
             for job in as_completed(jobs):
                 yield jobs[job], job.result()
         finally:
             for job in jobs:
                 job.cancel()
-
-
-def _chunk(jobs: Sequence[tuple[Shape, Target]], value_path: Path, seed: int, effort: Effort) -> Corpus:
-    return imagined(jobs, ValueModel.load(value_path), seed, effort)
 
 
 @contextmanager

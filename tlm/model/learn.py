@@ -18,7 +18,7 @@ from .config import Config
 from .data import Corpus, batches
 from .gpt import GPT, Batch, flatten, loss
 
-CHECKPOINT_SECONDS = 20.0
+CHECKPOINT_SECONDS, REPORT_SECONDS = 20.0, 2.0
 
 Report = Callable[[int, int, float], None]
 """(step, steps, loss): called a few times a second at most."""
@@ -45,7 +45,8 @@ def learn(
     if start is not None:
         _assign(model, start)
     graph, params = nnx.split(model, nnx.Param)
-    schedule = optax.warmup_cosine_decay_schedule(0.0, rate, max(1, steps // 20), steps, rate * 0.01)
+    warm = max(1, steps // 20)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, rate, warm, max(steps, warm + 1), rate * 0.01)
     optimizer = optax.chain(
         optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.98, weight_decay=0.02, mask=_matrices)
     )
@@ -64,7 +65,7 @@ def learn(
     for batch in batches(data, config, size, steps, seed, done):
         state, value = step(state, batch)
         done += 1
-        if time.monotonic() - said > 2.0 or done == steps:
+        if time.monotonic() - said > REPORT_SECONDS or done == steps:
             report(done, steps, float(value))
             said = time.monotonic()
         if manager is not None and (time.monotonic() - saved > CHECKPOINT_SECONDS or done == steps):

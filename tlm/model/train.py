@@ -29,7 +29,7 @@ from . import data, weights
 from .collect import Job, jobs
 from .config import Config
 from .generate import generate
-from .imagine import Effort, imagine_many
+from .imagine import Effort, Imagination, imagine_many
 from .infer import Network
 from .measured import Workload, fastest, read
 from .progress import Progress, silent
@@ -43,8 +43,9 @@ _EARLY = 0.35  # share of shapes and steps in rounds whose model only has to pro
 class Recipe:
     """How to train. Every count of a round is scaled down for all rounds but the last.
 
-    imagined: shapes searched with the value model; steps: batches of `size` sentences for the GPT;
-    proposals: shapes of which `samples` generated programs are measured after each round but the last.
+    value_steps: batches for the value model; imagined: shapes searched with it; steps: batches of `size`
+    sentences for the GPT; proposals: shapes of which `samples` generated programs are measured after each
+    round but the last.
     """
 
     seed: int = 0
@@ -54,6 +55,7 @@ class Recipe:
     size: int = 128
     proposals: int = 120
     samples: int = 8
+    value_steps: int = 1500
     effort: Effort = field(default_factory=Effort)
     config: Config = field(default_factory=Config)
 
@@ -132,11 +134,13 @@ def _round(recipe: Recipe, store_path: Path, out: Path, number: int, last: bool,
     progress("read", 1, 1, f"{programs} programs of {len(workloads)} workloads, {unused} records unused")
     value = here / "value.safetensors"
     if not value.exists():
-        _fit_value(workloads, value, seed, progress)
+        _fit_value(workloads, value, recipe.value_steps, seed, progress)
     share = 1.0 if last else _EARLY
-    sentences = _imagine(recipe, here, value, max(1, int(recipe.imagined * share)), seed, progress)
+    before = out / f"round{number - 1}" / "cpu.safetensors" if number else None
+    how = Imagination(value, before, seed, recipe.effort)
+    sentences = _imagine(how, here / "imagined", max(1, int(recipe.imagined * share)), progress)
     corpus = data.concatenate([*sentences, fastest(workloads, recipe.effort.tau)])
-    trained = _learn(recipe, corpus, here, out, number, max(1, int(recipe.steps * share)), progress)
+    trained = _learn(recipe, corpus, here, before, max(1, int(recipe.steps * share)), progress)
     about: dict[str, Any] = {
         "version": __version__,
         "recipe": asdict(recipe),
@@ -150,32 +154,26 @@ def _round(recipe: Recipe, store_path: Path, out: Path, number: int, last: bool,
     return path
 
 
-def _fit_value(workloads: Sequence[Workload], path: Path, seed: int, progress: Progress) -> None:
+def _fit_value(workloads: Sequence[Workload], path: Path, steps: int, seed: int, progress: Progress) -> None:
     from .fit import Group, fit
 
     began = time.monotonic()
-    fit([Group(w.features(), w.quality) for w in workloads], seed=seed).save(path)
+    fit([Group(w.features(), w.quality) for w in workloads], seed=seed, steps=steps).save(path)
     progress("value", 1, 1, f"value model fitted in {time.monotonic() - began:.0f} s")
 
 
-def _imagine(
-    recipe: Recipe, here: Path, value: Path, count: int, seed: int, progress: Progress
-) -> list[data.Corpus]:
+def _imagine(how: Imagination, folder: Path, count: int, progress: Progress) -> list[data.Corpus]:
     """Corpora of all chunks; those that an earlier run wrote are read."""
-    todo = imagined_jobs(count, seed)
+    todo = imagined_jobs(count, how.seed)
     chunks = [todo[n : n + _CHUNK] for n in range(0, len(todo), _CHUNK)]
-    paths = [here / "imagined" / f"{n:05}.npz" for n in range(len(chunks))]
+    paths = [folder / f"{n:05}.npz" for n in range(len(chunks))]
     missing = [n for n, path in enumerate(paths) if not path.exists()]
     done = len(chunks) - len(missing)
     if missing:
-        for n, found in imagine_many(
-            [chunks[n] for n in missing], value, seed, recipe.effort, host().threads
-        ):
+        for n, found in imagine_many([chunks[n] for n in missing], how, host().threads):
             data.save(paths[missing[n]], found)
             done += 1
-            progress(
-                "imagine", min(done * _CHUNK, count), count, f"{len(found)} sentences of {_CHUNK} shapes"
-            )
+            progress("imagine", min(done * _CHUNK, count), count, f"{len(found)} sentences of a chunk")
     return [data.load(path) for path in paths]
 
 
@@ -190,18 +188,17 @@ def imagined_jobs(count: int, seed: int) -> list[Job]:
 
 
 def _learn(
-    recipe: Recipe, corpus: data.Corpus, here: Path, out: Path, number: int, steps: int, progress: Progress
+    recipe: Recipe, corpus: data.Corpus, here: Path, before: Path | None, steps: int, progress: Progress
 ) -> weights.Weights:
     from .learn import learn
 
-    before = out / f"round{number - 1}" / "cpu.safetensors"
     return learn(
         corpus,
         recipe.config,
         steps=steps,
         size=recipe.size,
         seed=recipe.seed,
-        start=weights.read(before) if number else None,
+        start=None if before is None else weights.read(before),
         checkpoints=here / "checkpoints",
         report=lambda step, total, loss: progress("train", step, total, f"loss {loss:.3f}"),
     )

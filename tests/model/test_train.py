@@ -1,0 +1,200 @@
+"""Collecting, training and judging, with a measurer that only computes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tlm.errors import ArgumentError
+from tlm.measure.store import Store
+from tlm.model import train as module
+from tlm.model import weights
+from tlm.model.collect import collect, jobs
+from tlm.model.config import Config
+from tlm.model.eval import evaluate
+from tlm.model.imagine import Effort
+from tlm.model.measured import read
+from tlm.model.shapes import Shape, held_out, training
+from tlm.model.train import Recipe, run_recipe
+from tlm.search.heuristic import heuristic
+from tlm.space.decide import at_random, run
+from tlm.space.spaces import space_for
+from tlm.target import Target
+
+TARGETS = [Target("avx512"), Target("avx2", threads=2)]
+
+
+@pytest.fixture
+def store(tmp_path: Path, fake_measurer: Any) -> Path:
+    path = tmp_path / "records.sqlite"
+    collect(path, shapes=6, trials=16, targets=TARGETS, measurer=fake_measurer, heuristic=heuristic)
+    return path
+
+
+def test_collect_measures_each_shape_once(store: Path, fake_measurer: Any):
+    workloads, unused = read(store)
+    assert len(workloads) == 6
+    assert unused == 0
+    assert all(10 <= len(w.programs) <= 16 for w in workloads)
+    assert all(w.quality.max() == 0 and w.quality.min() < 0 for w in workloads)
+    again = collect(store, shapes=8, trials=16, targets=TARGETS, measurer=fake_measurer, heuristic=heuristic)
+    assert (again.measured, again.skipped, again.failures) == (2, 6, 0)
+
+
+def test_collect_is_by_seed_and_starts_with_the_heuristic(tmp_path: Path, fake_measurer: Any):
+    found = []
+    for name in "ab":
+        collect(
+            tmp_path / name, shapes=[Shape("x", 64, 96, 160)], trials=12, targets=TARGETS[:1], seed=5,
+            measurer=fake_measurer, heuristic=heuristic,
+        )  # fmt: skip
+        with Store(tmp_path / name) as opened:
+            found.append([r.choices for r in opened.records()])
+    assert found[0] == found[1]
+    assert found[0][0] == run(space_for(Shape("x", 64, 96, 160).program(), TARGETS[0]), heuristic).values
+    assert len(set(found[0])) == len(found[0]) == 12
+
+
+def test_collect_ends_in_time_and_says_what_it_does(tmp_path: Path, fake_measurer: Any):
+    lines: list[tuple[str, int, int, str]] = []
+    some = collect(
+        tmp_path / "s",
+        shapes=3,
+        trials=4,
+        targets=TARGETS,
+        measurer=fake_measurer,
+        progress=lambda *a: lines.append(a),
+    )
+    assert some.measured == len(lines) == 3
+    assert lines[0][:3] == ("collect", 1, 3)
+    assert "4 programs, 0 failed, best" in lines[0][3]
+    assert (
+        collect(tmp_path / "t", shapes=3, seconds=-1.0, targets=TARGETS, measurer=fake_measurer).measured == 0
+    )
+
+
+def test_jobs_are_dealt_by_share_and_slow_ones_go_to_the_fastest_target():
+    shares = [(Target("avx512"), 0.5), (Target("sse"), 0.5)]
+    dealt = jobs([*training(200, 0), Shape("x", 1000, 1000, 1200)], shares, 0)
+    slow = [target.isa for shape, target in dealt if shape.work > 1e9]
+    assert slow
+    assert set(slow) == {"avx512"}
+    assert 50 < sum(target.isa == "sse" for _, target in dealt) < 150
+
+
+@pytest.fixture
+def recipe(small: Config) -> Recipe:
+    effort = Effort(first=8, proposed=2, rounds=1, parents=2, children=2, keep=3)
+    return Recipe(
+        rounds=2,
+        imagined=9,
+        steps=4,
+        size=8,
+        proposals=4,
+        samples=2,
+        value_steps=40,
+        effort=effort,
+        config=small,
+    )
+
+
+def test_training_makes_weights_that_write_and_goes_on_after_a_kill(
+    store: Path, tmp_path: Path, recipe: Recipe, fake_measurer: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "Measurer", fake_measurer)
+    out, said = tmp_path / "out", []
+
+    def progress(what: str, done: int, total: int, remark: str) -> None:
+        said.append(what)
+        if said.count("measure") == 2 and "killed" not in said:
+            said.append("killed")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe, store, out, progress=progress, resume=True, measure=True)
+    first = (out / "round0" / "cpu.safetensors").stat().st_mtime_ns
+    path = run_recipe(recipe, store, out, progress=progress, resume=True, measure=True)
+    assert (out / "round0" / "cpu.safetensors").stat().st_mtime_ns == first
+    order = [name for name, _ in itertools.groupby(said)]
+    assert order[:5] == ["read", "value", "imagine", "train", "measure"]
+    assert order[6:] == ["measure", "read", "value", "imagine", "train"]
+    card = weights.card(path)
+    assert card["round"] == 1
+    assert card["recipe"]["imagined"] == 9
+    assert card["measured"]["workloads"] >= 8
+    with Store(store) as opened:
+        assert any(r.kind == "round 0" for r in opened.records())
+    with pytest.raises(ArgumentError, match="another steps"):
+        run_recipe(replace(recipe, steps=5), store, out, progress=progress, resume=True, measure=False)
+
+
+def test_held_out_measurements_are_not_trained_on(tmp_path: Path, fake_measurer: Any):
+    path = tmp_path / "records.sqlite"
+    shapes = [held_out()[0], Shape("x", 64, 96, 160)]
+    collect(path, shapes=shapes, trials=6, targets=TARGETS[:1], measurer=fake_measurer)
+    hidden = module.not_held_out()
+    kept, _ = read(path, lambda program: module.canonical.key(program) not in hidden)
+    assert [w.program for w in kept] == [shapes[1].program()]
+
+
+def fake_search(program, target, measurer, *, trials, seed, store, resume):
+    """The best of `trials` random programs."""
+    from random import Random
+
+    rng = Random(seed)
+    values = [run(space_for(program, target), at_random(rng)).values for _ in range(trials)]
+    records = measurer.measure(program, values)
+    store.add(records)
+
+    class Found:
+        best = min(records, key=lambda r: r.score).choices
+
+    return Found
+
+
+def test_evaluation_is_paired_and_goes_on(
+    tmp_path: Path, small: Config, small_weights: dict[str, np.ndarray], fake_measurer: Any
+):
+    for name in "ab":
+        weights.save(tmp_path / name / "cpu.safetensors", small_weights, small, {})
+    made: list[Any] = []
+
+    def measurer(target: Target) -> Any:
+        made.append(fake_measurer(target))
+        return made[-1]
+
+    arguments: dict[str, Any] = dict(
+        trials=40, target=TARGETS[0], search=fake_search, heuristic=heuristic, rows=tmp_path / "rows.jsonl",
+        measurer=measurer,
+    )  # fmt: skip
+    first = evaluate(tmp_path / "s", [tmp_path / "a", tmp_path / "b"], shapes=2, **arguments)
+    row = first.rows[0]
+    assert max(row.fraction.values()) == 1.0
+    assert row.fraction["search"] > row.fraction["random"]
+    assert row.fraction["one #0"] == row.fraction["one #1"]
+    assert row.fraction["one of 8 #0"] >= row.fraction["one #0"]
+    assert set(row.fraction) == {
+        "search", "one #0", "one of 8 #0", "one #1", "one of 8 #1", "heuristic", "random", "best of 10 random"
+    }  # fmt: skip
+    summary = first.summary()["search"]
+    values = [r.fraction["search"] for r in first.rows]
+    assert summary["mean"] == pytest.approx(np.exp(np.mean(np.log(values))))
+    assert summary["worst"] == min(values)
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write('{"about": torn')
+    again = evaluate(tmp_path / "s", [tmp_path / "a", tmp_path / "b"], shapes=2, **arguments)
+    assert made[-1].calls == []
+    assert again == first
+    assert "one of 8 #0" in again.text()
+    assert json.loads(json.dumps(again.to_json()))["summary"].keys() == first.summary().keys()
+
+
+def test_missing_models_are_named(tmp_path: Path):
+    with pytest.raises(ArgumentError, match=r"no weights at .*nothing\.safetensors"):
+        evaluate(tmp_path / "s", [tmp_path / "nothing.safetensors"], shapes=1)
