@@ -24,7 +24,8 @@ def test_oldest_versions_are_those_of_the_project():
     ("found", "wanted", "older"),
     [
         ("0.44.0", "0.45", True), ("0.45.0", "0.45", False), ("0.100.1", "0.45", False),
-        ("2.0.0rc1", "2.0", False), ("1.26.4", "2.0", True), ("not installed", "1", True), ("0.2.4", "0.2.5", True),
+        ("2.0.0rc1", "2.0", False), ("1.26.4", "2.0", True), ("not installed", "1", True),
+        ("0.2.4", "0.2.5", True),
     ],
 )  # fmt: skip
 def test_versions_compare_as_numbers(found: str, wanted: str, older: bool):
