@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Literal
 
-from ..ir.affine import Affine, below, implied
+from ..ir.affine import Affine, below, conjuncts, implied
 from ..ir.nodes import Alloc, Block, Expr, For, If, Program, Stmt, Update, Var, const
 from ..ir.paths import extents_of, find_loop, guards_on, rebuild, statements, with_body
 from ..ir.walk import free_vars
@@ -158,7 +158,10 @@ class Reorder(Step):
             raise self.refuse(program, "the loops are not nested in each other", "Name loops of one nest.")
         chain = self._chain(program, deepest[len(first) - 1 :])
         order = _permuted([f.var for f in chain], self.loops)
-        innermost = chain[-1].body
+        conds, innermost = list(guards_on(deepest[len(first) - 1 :])), chain[-1].body
+        while isinstance(innermost, If) and innermost.other is None:
+            conds += conjuncts(innermost.cond)
+            innermost = innermost.then
         extents = extents_of(program.body)
         self._marks(program, chain, order)
         pairs = conflicts(accesses(first[-1]))
@@ -172,14 +175,14 @@ class Reorder(Step):
 
         def rewrite() -> Program:
             by_name = {f.var: f for f in chain}
-            conds = guards_on(deepest[len(first) - 1 :])
             levels = [max([positions.get(n, -1) for n in free_vars(c)], default=-1) for c in conds]
             new = innermost
             for level in range(len(order) - 1, -1, -1):
                 f = by_name[order[level]]
                 new = guarded(tuple([c for c, at in zip(conds, levels, strict=True) if at == level]), new)
                 new = For(f.var, f.extent, new, f.kind, f.unroll)
-            return with_body(program, rebuild(first, new))
+            above = tuple([c for c, at in zip(conds, levels, strict=True) if at < 0])
+            return with_body(program, rebuild(first, guarded(above, new)))
 
         return rewrite
 

@@ -26,7 +26,7 @@ from .base import Rewrite, Step
 from .guards import at_start
 from .placement import destination
 from .regions import Range, box, tile
-from .rewriting import guarded, replace_in
+from .rewriting import Extents, guarded, replace_in
 from .stages import Place, Stage, common_block, keeps_order, plain, reads_from, shrink, stage_of
 
 
@@ -172,8 +172,8 @@ class ReverseComputeAt(Step):
                     program, reason, "Order the loops so that the inner ones make a whole tile."
                 )
             ranges.append(found[0])
-            whole = Affine(0, form.terms)
-            explained |= {c for c, (left, n) in limits.items() if (left, n) in found[1] or left == whole}
+            explained |= {c for c, limit in limits.items() if limit in found[1]}
+            explained |= {c for c, (left, _) in limits.items() if _ends(form, left, conds, extents)}
         rest = [c for c in conds if c not in explained]
         facts = [c for c in conds if c in explained]
         if any(implied(c, extents, facts) is not True for c in rest):
@@ -189,6 +189,18 @@ class ReverseComputeAt(Step):
                     f"{self.stage} reduces over {f.var}, of which an iteration of {self.loop} has a part only"
                 )
                 raise self.refuse(program, reason, "Name a loop further out.")
+
+
+def _ends(form: Affine, left: Affine, conds: list[Expr], extents: Extents) -> bool:
+    """Whether a limit on `left` is one on the index `form`: form = scale * left + something in [0, scale)."""
+    name, c = left.terms[0] if left.terms else ("", 1)
+    scale = form.coefficient(name) // c
+    low = form - left.scale(scale)
+    if scale < 1 or low.names & left.names:
+        return False
+    low = Affine(0, low.terms)
+    others = [x for x in conds if (b := bound(x)) is None or b[0] != left]
+    return all(implied(x, extents, others) is True for x in (below(low, scale), below(low.scale(-1), 1)))
 
 
 def _private(program: Program, buffer: str, loop: str, reader: str) -> Program:
