@@ -82,6 +82,9 @@ def prompt(program: Program, target: Target) -> Prompt:
 def vectors(words: Prompt) -> NDArray[np.float32]:
     """The phrases as vectors, f32 of shape (phrases, len(PROMPT_COLUMNS))."""
     out = np.zeros((len(words.phrases), len(PROMPT_COLUMNS)), np.float32)
+    rows: list[int] = []
+    starts: list[int] = []
+    quantities: list[float] = []
     for row, phrase in enumerate(words.phrases):
         for word, quantity in phrase:
             if quantity is None:
@@ -89,8 +92,11 @@ def vectors(words: Prompt) -> NDArray[np.float32]:
             elif word in _COLUMN:
                 out[row, _COLUMN[word]] = numbers.log([quantity])[0] * 8
             else:
-                start = _COLUMN[f"{word}/0"]
-                out[row, start : start + NUMBER] = numbers.columns([quantity])[0]
+                rows.append(row)
+                starts.append(_COLUMN[f"{word}/0"])
+                quantities.append(quantity)
+    columns = np.array(starts, np.int64)[:, None] + np.arange(NUMBER)
+    out[np.array(rows, np.int64)[:, None], columns] = numbers.columns(quantities)
     return out
 
 

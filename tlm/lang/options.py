@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,11 +84,24 @@ def dense(options: Options) -> NDArray[np.float32]:
     words = np.flatnonzero(options.word >= 0)
     out[words, _WORD + options.word[words]] = 1.0
     counts = np.flatnonzero(options.word < 0)
-    out[counts, _VALUE:_FACT] = numbers.columns(options.value[counts])
+    out[counts, _VALUE:_FACT] = _columns(options.value[counts])
     column = _FACT + 2 * options.fact.astype(np.int64)
     out[options.owner, column] = numbers.log(options.quantity)
     out[options.owner, column + 1] = numbers.share(options.quantity)
     return out
+
+
+def _columns(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    table = _table()
+    if len(values) and values.max() >= len(table):
+        return numbers.columns(values)
+    return np.asarray(table[values.astype(np.int64)])
+
+
+@cache
+def _table() -> NDArray[np.float32]:
+    """Columns of small counts: nearly all values are such."""
+    return numbers.columns(np.arange(4097))
 
 
 assert _FACT + 2 * len(FACTS) == WIDTH

@@ -30,6 +30,13 @@ class Network:
     def __init__(self, config: Config, weights: Mapping[str, NDArray[np.float32]]) -> None:
         self.config = config
         self._w = {name: np.ascontiguousarray(w, np.float64) for name, w in weights.items()}
+        # The gain and offset of a layer norm become part of the layer after it: fewer passes over each token.
+        for n in range(config.layers):
+            for norm, after in (("norm1", "qkv"), ("norm2", "up")):
+                gain, offset = (self._w.pop(f"blocks.{n}.{norm}.{part}") for part in ("scale", "bias"))
+                kernel, bias = f"blocks.{n}.{after}.kernel", f"blocks.{n}.{after}.bias"
+                self._w[bias] = self._w[bias] + offset @ self._w[kernel]
+                self._w[kernel] = gain[:, None] * self._w[kernel]
 
     def start(self, prompts: Sequence[NDArray[np.float32]]) -> Session:
         """Read prompts, each f32 (phrases, len(PROMPT_COLUMNS)); the session then answers choices in
@@ -40,10 +47,11 @@ class Network:
         bias = self._w.get(f"{name}.bias", 0.0)
         return np.asarray(x @ self._w[f"{name}.kernel"] + bias)
 
-    def norm(self, name: str, x: Floats) -> Floats:
-        centred = x - x.mean(-1, keepdims=True)
-        scale = 1.0 / np.sqrt((centred * centred).mean(-1, keepdims=True) + self.config.epsilon)
-        return np.asarray(centred * scale * self._w[f"{name}.scale"] + self._w[f"{name}.bias"])
+    def norm(self, x: Floats) -> Floats:
+        """Layer norm over the last axis, without gain and offset."""
+        centred = x - np.add.reduce(x, -1, keepdims=True) / x.shape[-1]
+        variance = np.einsum("...d,...d->...", centred, centred)[..., None] / x.shape[-1]
+        return np.asarray(centred / np.sqrt(variance + self.config.epsilon))
 
     def embed(self, options: NDArray[np.float32]) -> Floats:
         """Embeddings of options, (options, len(OPTION_COLUMNS)) to (options, D)."""
@@ -92,7 +100,8 @@ class Session:
         x = x + self._net.table("position")[PROMPT_TOKENS + self._made]
         seen = self._real[numbers, None, None, : at + 1]
         state = self._forward(x[:, None], numbers, at, seen)[:, 0]
-        state = self._net.norm("norm", state) / np.sqrt(c.width)
+        gain, offset = self._net.table("norm.scale"), self._net.table("norm.bias")
+        state = (self._net.norm(state) * gain + offset) / np.sqrt(c.width)
         split = np.split(options, np.cumsum(counts)[:-1])
         self._made += 1
         return [part @ row for part, row in zip(split, state, strict=True)]
@@ -107,9 +116,7 @@ class Session:
         n, s, d = x.shape
         for layer in range(c.layers):
             name = f"blocks.{layer}"
-            qkv = net.linear(f"{name}.qkv", net.norm(f"{name}.norm1", x)).reshape(
-                n, s, 3, c.heads, d // c.heads
-            )
+            qkv = net.linear(f"{name}.qkv", net.norm(x)).reshape(n, s, 3, c.heads, d // c.heads)
             query, key, value = qkv.transpose(2, 0, 3, 1, 4)  # each (n, H, s, D/H)
             self._keys[layer][rows, :, at : at + s] = key
             self._values[layer][rows, :, at : at + s] = value
@@ -118,7 +125,7 @@ class Session:
             attention = _softmax(np.where(seen, weight, -1e9))
             mixed = (attention @ values).transpose(0, 2, 1, 3).reshape(n, s, d)
             x = x + net.linear(f"{name}.out", mixed)
-            x = x + net.linear(f"{name}.down", _gelu(net.linear(f"{name}.up", net.norm(f"{name}.norm2", x))))
+            x = x + net.linear(f"{name}.down", _gelu(net.linear(f"{name}.up", net.norm(x))))
         return x
 
 
