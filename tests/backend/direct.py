@@ -16,6 +16,7 @@ def build(program: Program, target: Target, vector_math: bool = True) -> Kernel:
     code = codegen.object_code(module.text, target)
     linked = link.link(code, module.symbol, module.imports, target)
     return Kernel(
-        program, lowered, target, module.text, module.symbol, code, (module.shared, module.per_thread), module.parallel,
+        program, lowered, target, module.text, module.symbol, code, (module.shared, module.per_thread),
+        module.parallel,
         linked, lambda: codegen.assembly(module.text, target),
     )  # fmt: skip

@@ -1,4 +1,5 @@
-"""Run by test_threads: eight threads call parallel kernels; prints the most threads seen, outer threads, team size."""
+"""Run by test_threads: eight threads call parallel kernels; prints the most threads seen, outer threads,
+team size."""
 
 from __future__ import annotations
 

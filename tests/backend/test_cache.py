@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from tlm.target import Target
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that went through code generation."""
     seen: list[str] = []
     real = codegen.object_code
@@ -25,7 +23,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return real(text, target)
 
     monkeypatch.setattr(codegen, "object_code", count)
-    yield seen
+    return seen
 
 
 def right(program: Program, made: Target) -> None:
@@ -45,8 +43,10 @@ def test_every_change_is_a_miss(compiled: list[str], monkeypatch: pytest.MonkeyP
     fewer = Target("avx2", features=tuple(f for f in made.features if f != "movbe"))
     right(plain_matmul(5, 6, 7), made)
     for program, other in (
-        (plain_matmul(5, 6, 7), target("sse")), (plain_matmul(5, 6, 7), fewer), (plain_matmul(5, 6, 7), made.with_threads(2)),
-        (plain_matmul(5, 6, 7, "f64"), made), (plain_matmul(5, 6, 8), made), (tiled_matmul(5, 6, 7, 4, 8, 8), made),
+        (plain_matmul(5, 6, 7), target("sse")), (plain_matmul(5, 6, 7), fewer),
+        (plain_matmul(5, 6, 7), made.with_threads(2)),
+        (plain_matmul(5, 6, 7, "f64"), made), (plain_matmul(5, 6, 8), made),
+        (tiled_matmul(5, 6, 7, 4, 8, 8), made),
     ):  # fmt: skip
         before = len(compiled)
         right(program, other)

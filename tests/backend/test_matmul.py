@@ -42,7 +42,8 @@ def inner_loop(assembly: str, mark: str) -> str:
 @pytest.mark.parametrize(
     ("level", "tile", "unroll"),
     [
-        ("avx512", (8, 48, 16), 1), ("avx512", (12, 32, 16), 1), ("avx512", (14, 32, 16), 1), ("avx512", (12, 32, 16), 4),
+        ("avx512", (8, 48, 16), 1), ("avx512", (12, 32, 16), 1), ("avx512", (14, 32, 16), 1),
+        ("avx512", (12, 32, 16), 4),
         ("avx2", (6, 16, 8), 1), ("avx2", (4, 24, 8), 1),
     ],
 )  # fmt: skip
@@ -66,7 +67,8 @@ def test_inner_loop_has_nothing_to_spare(level: str, tile: tuple[int, int, int],
 
 
 def test_tail_versions_are_chosen_outside_the_tile() -> None:
-    """With tails in both directions there are four versions; the last ones compute only the vectors that count."""
+    """With tails in both directions there are four versions; the last ones compute only the vectors that
+    count."""
     kernel = compile(tiled_matmul(45, 100, 64, 8, 48, 16), target("avx512"), cache=False)
     loops = [b for b in re.split(r"\n(?=\.L)", kernel.assembly) if b.count("vfmadd231ps") >= 3]
     assert len(loops) == 4

@@ -96,7 +96,8 @@ def test_casts_to_every_dtype(source: str, isa: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_half_types_round_to_nearest_even(dtype: str, isa: str) -> None:
-    """All values near every half value, its neighbours and the ties between them; subnormals and overflow too."""
+    """All values near every half value, its neighbours and the ties between them; subnormals and overflow
+    too."""
     d = DTYPES[dtype]
     halves = np.arange(0, 1 << 16, 7, dtype=np.uint16).view(to_numpy(d)).astype("f4")
     halves = halves[np.isfinite(halves)]
@@ -145,7 +146,8 @@ def test_algebra_that_is_false_for_inf_and_nan_is_not_used(isa: str) -> None:
     inf, nan = math.inf, math.nan
     x = Load("x0", (Var("i"),), f32)
     for value, given, want in (
-        (x * 0.0, [inf, nan, 1], [nan, nan, 0]), (x - x, [inf, 1, -inf], [nan, 0, nan]), (x / x, [0, 2, inf], [nan, 1, nan]),
+        (x * 0.0, [inf, nan, 1], [nan, nan, 0]), (x - x, [inf, 1, -inf], [nan, 0, nan]),
+        (x / x, [0, 2, inf], [nan, 1, nan]),
     ):  # fmt: skip
         arrays = [np.array(given * 6, "f4")]
         kernel = compile(elementwise("a", [f32], f32, 18, value), target(isa), cache=False)

@@ -62,7 +62,8 @@ def transposed_difference(b: Builder, m: int, n: int, k: int) -> None:
 def row_argmax(b: Builder, m: int, n: int, k: int) -> None:
     x = b.input("A", (m, n), "f32")
     b.reduce(
-        ("C", "I"), (m,), over={"k": n}, fn=lambda i, k: (x[i, k], Cast(k, i32)), axes=("i",), combiner="argmax",
+        ("C", "I"), (m,), over={"k": n}, fn=lambda i, k: (x[i, k], Cast(k, i32)), axes=("i",),
+        combiner="argmax",
         output=True,
     )  # fmt: skip
 
@@ -153,7 +154,8 @@ def test_every_element_is_written_once(seed: int, isa: str) -> None:
         names = [loop.var for loop in loops(s.program.body)]
         at = r.choice(names)
         step = r.choice([
-            Split(at, r.randint(1, 9)), Split(at, r.randint(1, 9)), Fuse(at, r.choice(names)), Unroll(at), Vectorize(at),
+            Split(at, r.randint(1, 9)), Split(at, r.randint(1, 9)), Fuse(at, r.choice(names)), Unroll(at),
+            Vectorize(at),
             Reorder(tuple(r.sample(names, min(len(names), 2)))),
         ])  # fmt: skip
         try:

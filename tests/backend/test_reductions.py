@@ -38,12 +38,15 @@ def rows(combiner: str, m: int, n: int, dtype: str = "f32") -> Program:
 
 
 def schedules(program: Program) -> list[Program]:
-    """The reduction as it is, in lanes at once, in lanes round after round, with a tail, and over rows of lanes."""
+    """The reduction as it is, in lanes at once, in lanes round after round, with a tail, and over rows of
+    lanes."""
     out = [program]
     for steps in (
-        [("vectorize", "k")], [("split", "k", 16), ("vectorize", "k.1")], [("split", "k", 5), ("vectorize", "k.1")],
+        [("vectorize", "k")], [("split", "k", 16), ("vectorize", "k.1")],
+        [("split", "k", 5), ("vectorize", "k.1")],
         [("split", "i", 3), ("reorder", "i.0", "k", "i.1"), ("unroll", "i.1")],
-        [("split", "i", 3), ("split", "k", 8), ("reorder", "i.0", "k.0", "i.1", "k.1"), ("unroll", "i.1"), ("vectorize", "k.1")],
+        [("split", "i", 3), ("split", "k", 8), ("reorder", "i.0", "k.0", "i.1", "k.1"),
+         ("unroll", "i.1"), ("vectorize", "k.1")],
         [("reorder", "k", "i"), ("vectorize", "i")],
     ):  # fmt: skip
         s = Schedule(program)

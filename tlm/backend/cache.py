@@ -1,4 +1,5 @@
-"""Object code on disk. A file that cannot be read or is not whole is a miss; writing never fails a compilation."""
+"""Object code on disk. A file that cannot be read or is not whole is a miss; writing never fails a
+compilation."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:
     """The kernel of a scheduled program for a CPU that this machine is.
 
-    With `cache`, object code is kept on disk and reused by later processes. BackendError where the target is no CPU,
-    or has instructions that this machine lacks. Safe to call from several threads.
+    With `cache`, object code is kept on disk and reused by later processes. BackendError where the target is
+    no CPU, or has instructions that this machine lacks. Safe to call from several threads.
     """
     if target.kind != "cpu":
         raise BackendError(f"the LLVM backend compiles for CPUs, not for {target.name} ({target.kind})")
@@ -32,7 +32,8 @@ def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:
     lowered, module, code = _generate(program, target, cache)
     linked = link.link(code, module.symbol, module.imports, target)
     return Kernel(
-        program, lowered, target, module.text, module.symbol, code, (module.shared, module.per_thread), module.parallel,
+        program, lowered, target, module.text, module.symbol, code, (module.shared, module.per_thread),
+        module.parallel,
         linked, lambda: codegen.assembly(module.text, target), module.imports,
     )  # fmt: skip
 

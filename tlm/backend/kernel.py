@@ -23,7 +23,8 @@ class Kernel:
     """A program as machine code. Its arguments are the program's inputs, then its outputs."""
 
     __slots__ = (
-        "_assembly", "_code", "call", "imports", "lowered", "object", "parallel", "program", "source", "symbol",
+        "_assembly", "_code", "call", "imports", "lowered", "object", "parallel", "program", "source",
+        "symbol",
         "target", "workspace",
     )  # fmt: skip
 
@@ -59,7 +60,8 @@ class Kernel:
         return shared + max(1, threads) * per_thread
 
     def __call__(self, *arrays: np.ndarray, threads: int | None = None) -> None:
-        """Run on numpy arrays, inputs then outputs, whose shapes, dtypes and strides are those of the program."""
+        """Run on numpy arrays, inputs then outputs, whose shapes, dtypes and strides are those of the
+        program."""
         expected = self.program.parameters
         if len(arrays) != len(expected):
             raise ArgumentError(f"{self.program.name} takes {len(expected)} arrays, got {len(arrays)}")
@@ -71,7 +73,8 @@ class Kernel:
     def time(
         self, *arrays: np.ndarray, repeats: int = 5, number: int = 0, threads: int | None = None
     ) -> list[float]:
-        """Seconds a call, `repeats` times; each is the mean of `number` calls (0: as many as take 2 ms, at most 1000)."""
+        """Seconds a call, `repeats` times; each is the mean of `number` calls (0: as many as take 2 ms, at
+        most 1000)."""
         self(*arrays, threads=threads)
         pointers = [a.ctypes.data for a in arrays]
         count = self.target.threads if threads is None else threads
@@ -92,7 +95,8 @@ class Kernel:
 
 
 def bind(code: Any, parameters: int, workspace: tuple[int, int], parallel: bool) -> Callable[..., None]:
-    """call(*pointers, threads=1) of linked code, without checks; it keeps the code loaded as long as it lives.
+    """call(*pointers, threads=1) of linked code, without checks; it keeps the code loaded as long as it
+    lives.
 
     `workspace` is the scratch memory in bytes that a call needs, shared and for each thread.
     """

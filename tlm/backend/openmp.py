@@ -1,8 +1,9 @@
 """The OpenMP runtime of this process, and which Python thread may use it.
 
-A runtime keeps one team of worker threads for each thread that starts a parallel region. To keep the number of threads
-in check, one Python thread at a time owns the right to start regions: the first that asks, until it ends. All others
-run their kernels serially. A forked child has no workers and must not wait for them: it runs serially too.
+A runtime keeps one team of worker threads for each thread that starts a parallel region. To keep the number
+of threads in check, one Python thread at a time owns the right to start regions: the first that asks, until
+it ends. All others run their kernels serially. A forked child has no workers and must not wait for them: it
+runs serially too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Scratch memory of kernels: one block for each Python thread, reused from call to call, grown when needed."""
+"""Scratch memory of kernels: one block for each Python thread, reused from call to call, grown when
+needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Guards where they cost least: outside the loops that they do not depend on, or as bounds of serial loops."""
+"""Guards where they cost least: outside the loops that they do not depend on, or as bounds of serial
+loops."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ FALSE = Const(False, boolean)
 
 
 def hoist(stmt: Stmt) -> Stmt:
-    """`stmt` with every condition moved out of the loops, blocks and allocations that do not bind what it uses."""
+    """`stmt` with every condition moved out of the loops, blocks and allocations that do not bind what it
+    uses."""
     match stmt:
         case For(var=var, body=body):
             body = hoist(body)
@@ -80,7 +82,8 @@ def _without(guard: If, common: list[Expr]) -> Stmt:
 
 
 def bounds(stmt: Stmt, extents: dict[str, int], facts: tuple[Expr, ...] = ()) -> Stmt:
-    """`stmt` with guards of serial loops as bounds, and with conditions decided that follow from loops and guards."""
+    """`stmt` with guards of serial loops as bounds, and with conditions decided that follow from loops and
+    guards."""
     match stmt:
         case For():
             return _bounded(stmt, extents, facts)
@@ -88,7 +91,7 @@ def bounds(stmt: Stmt, extents: dict[str, int], facts: tuple[Expr, ...] = ()) ->
             body = bounds(body, extents, facts)
             return NOTHING if body == NOTHING else Alloc(buffer, body)
         case If(cond, then, other):
-            kept = []
+            kept: list[Expr] = []
             for c in conjuncts(cond):
                 known = implied(c, extents, (*facts, *kept))
                 if known is False:
@@ -141,7 +144,8 @@ def _bounded(loop: For, extents: dict[str, int], facts: tuple[Expr, ...]) -> Stm
 
 
 def _limit(cond: Expr, var: str) -> int | Affine | Expr | None:
-    """x such that `cond` says var < x: a constant, or an expression of outer loops; None where it is not of that form."""
+    """x such that `cond` says var < x: a constant, or an expression of outer loops; None where it is not
+    of that form."""
     known = bound(cond)
     if known is None:
         return None

@@ -5,8 +5,8 @@
                                             for k in 6: for j in 5:
                                               C[j] (k; no init)+= A[k] * B[k, j]
 
-A value that does not depend on the reduction's loops (the write-back of a tile summed inside them) is stored in the
-first round instead, which saves a pass over the target:
+A value that does not depend on the reduction's loops (the write-back of a tile summed inside them) is stored
+in the first round instead, which saves a pass over the target:
 
     for k.0 in 4: for j in 5:               for k.0 in 4: for j in 5:
       C[j] (k.0)+= acc[j]            ->       if k.0 < 1: C[j] = acc[j]
@@ -34,7 +34,8 @@ def explicit_init(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
 
 
 def _first_rounds(stmt: Stmt, enclosing: tuple[For, ...], dtypes: dict[str, DType]) -> Stmt:
-    """Updates whose values do not depend on their axes, or that have no axis around them, store in the first round."""
+    """Updates whose values do not depend on their axes, or that have no axis around them, store in the
+    first round."""
     match stmt:
         case For():
             return replace(stmt, body=_first_rounds(stmt.body, (*enclosing, stmt), dtypes))
@@ -81,7 +82,7 @@ def _explicit(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
             if not found:
                 return replace(stmt, body=_explicit(stmt.body, dtypes))
             done = {id(u) for _, u in found}
-            body = map_leaves(stmt.body, lambda s: replace(s, init=False) if id(s) in done else s)  # type: ignore[type-var]
+            body = map_leaves(stmt.body, lambda s: _continuing(s) if id(s) in done else s)
             nests = [init_nest(p, u, dtypes) for p, u in found]
             return block(*nests, replace(stmt, body=_explicit(body, dtypes)))
         case Alloc():
@@ -104,3 +105,8 @@ def init_nest(path: Path, update: Update, dtypes: dict[str, DType]) -> Stmt:
 
     used = frozenset().union(*map(free_vars, update.indices))
     return spatial_copy(path, update.axes, "init", build, used)  # type: ignore[arg-type]
+
+
+def _continuing(stmt: Stmt) -> Stmt:
+    assert isinstance(stmt, Update)
+    return replace(stmt, init=False)

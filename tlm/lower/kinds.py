@@ -15,8 +15,8 @@ def cpu_kinds(stmt: Stmt, threaded: bool = False) -> Stmt:
     """`stmt` with only the kinds serial, parallel (not nested), vectorize and unroll."""
     match stmt:
         case For(kind="parallel"):
-            kind = "serial" if threaded else "parallel"
-            return replace(stmt, kind=kind, body=cpu_kinds(stmt.body, True))
+            loop = replace(stmt, body=cpu_kinds(stmt.body, True))
+            return replace(loop, kind="serial") if threaded else loop
         case For(kind="serial" | "vectorize" | "unroll"):
             return replace(stmt, body=cpu_kinds(stmt.body, threaded))
         case For():
@@ -50,10 +50,10 @@ def _capped(stmt: Stmt, lanes: int) -> tuple[Stmt, int]:
             )
             if copies * size <= EXPANSION_LIMIT:
                 return replace(stmt, body=body), copies * size
-            if stmt.kind == "vectorize":
-                return replace(stmt, body=body), size
-            return replace(stmt, body=body, kind=_serial(stmt), unroll=max(1, EXPANSION_LIMIT // size // 4)
-                           if stmt.kind == "serial" else 1), size  # fmt: skip
+            if stmt.kind == "unroll":
+                return replace(stmt, body=body, kind="serial"), size
+            unroll = max(1, EXPANSION_LIMIT // size // 4) if stmt.kind == "serial" else 1
+            return replace(stmt, body=body, unroll=unroll), unroll * size
         case Alloc():
             body, size = _capped(stmt.body, lanes)
             return replace(stmt, body=body), size
@@ -68,7 +68,3 @@ def _capped(stmt: Stmt, lanes: int) -> tuple[Stmt, int]:
             return Block(tuple([p[0] for p in pairs])), sum(p[1] for p in pairs)
         case _:
             return stmt, 1
-
-
-def _serial(loop: For) -> str:
-    return "serial" if loop.kind == "unroll" else loop.kind

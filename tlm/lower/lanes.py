@@ -1,12 +1,16 @@
-"""Vectorised reduction axes: a partial sum in each lane, merged once after the reduction instead of in every round.
+"""Vectorised reduction axes: a partial sum in each lane, merged once after the reduction instead of in every
+round.
 
     for k.0 in 6:                                alloc s_lanes: f32[16] register:
       vectorize for k.1 in 16:                     vectorize for k.1@lanes.init in 16: s_lanes[..] = 0
         s (k.0, k.1)+= x[k.0 * 16 + k.1]    ->     for k.0 in 6:
-                                                     vectorize for k.1 in 16: s_lanes[k.1] (k.0; no init)+= x[..]
-                                                   vectorize for k.1@lanes in 16: s (k.1@lanes)+= s_lanes[k.1@lanes]
+                                                     vectorize for k.1 in 16: s_lanes[k.1] (k.0; no init)+=
+                                                     x[..]
+                                                   vectorize for k.1@lanes in 16: s (k.1@lanes)+=
+                                                   s_lanes[k.1@lanes]
 
-Legal because combiners are associative and commutative up to rounding; the same rule lets a schedule split them.
+Legal because combiners are associative and commutative up to rounding; the same rule lets a schedule split
+them.
 """
 
 from __future__ import annotations
@@ -81,7 +85,8 @@ def _rewrite(outer: For, path: Path, update: Update, dtypes: dict[str, DType]) -
     names = tuple(fresh(f"{t}_lanes", dtypes) for t in update.targets)
     for name, target in zip(names, update.targets, strict=True):
         dtypes[name] = dtypes[target]
-    # The lane loop is an axis of the target but indexes the partial results, so it leaves the axes of their update.
+    # The lane loop is an axis of the target but indexes the partial results, so it leaves the axes of their
+    # update.
     inner_axes = tuple(a for a in update.axes if a in inside and a != lane.var)
     outer_axes = tuple(a for a in update.axes if a not in inside)
     partial = replace(update, targets=names, indices=at, axes=inner_axes, init=False)

@@ -1,4 +1,5 @@
-"""Where temporaries can live: registers only where every index is known, the stack only where there is room."""
+"""Where temporaries can live: registers only where every index is known, the stack only where there is
+room."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Prefetch, Stmt
 from ..ir.walk import reads, walk
 from .guards import NOTHING
 
-# Bytes on the stack: of one buffer, and of all that are alive at once. Threads may have stacks of 512 KiB and less.
+# Bytes on the stack: of one buffer, and of all that are alive at once. Threads may have stacks of 512 KiB and
+# less.
 STACK_BUFFER, STACK_TOTAL = 4096, 32768
 # Elements that are worth holding in registers; a spilled register is worse than an array.
 _REGISTER_SLOTS = 512
@@ -131,7 +133,8 @@ def _accesses(
     lane: For | None,
     found: list[tuple[Affine, int, int, dict[str, int]]],
 ) -> bool:
-    """Collect (offset of lane 0, lanes, stride of the lanes, extents of the loops it uses); False to give up."""
+    """Collect (offset of lane 0, lanes, stride of the lanes, extents of the loops it uses); False to give
+    up."""
     match stmt:
         case For(kind="unroll"):
             return _accesses(stmt.body, buffer, {**fixed, stmt.var: stmt.extent}, lane, found)

@@ -56,8 +56,8 @@ def spatial_copy(
 ) -> Stmt:
     """The loops of `path` that are not reduced over, as a nest of their own around build(renaming).
 
-    Loops in `axes`, and conditions on them, are left out; so are loops that neither `used` nor a kept guard names.
-    Every kept loop x becomes x@suffix.
+    Loops in `axes`, and conditions on them, are left out; so are loops that neither `used` nor a kept guard
+    names. Every kept loop x becomes x@suffix.
     """
     guards: list[Expr] = []
     for node in path:

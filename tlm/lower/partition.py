@@ -5,9 +5,10 @@
         if i.0 * 8 + i.1 < 100: ...      ->     unroll for i.1 in 8:
                                                   if i.1 < 4: ...
 
-A guard is outer + inner < n, where `inner` runs over unrolled and vector loops and `outer` is constant inside one
-round of a serial or parallel loop, the last that it uses. If the coefficients of `outer` have a common divisor of at
-least the reach of `inner`, only one value of `outer` gives a partial tile, and its size is known when compiling.
+A guard is outer + inner < n, where `inner` runs over unrolled and vector loops and `outer` is constant inside
+one round of a serial or parallel loop, the last that it uses. If the coefficients of `outer` have a common
+divisor of at least the reach of `inner`, only one value of `outer` gives a partial tile, and its size is
+known when compiling.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _VERSIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a statement stands: extents of the loops around it, what is known there, versions still allowed."""
+    """Where a statement stands: extents of the loops around it, what is known there, versions still
+    allowed."""
 
     extents: dict[str, int]
     facts: tuple[Expr, ...] = ()
@@ -60,7 +62,8 @@ class Group:
     high: int
 
     def last(self) -> int | None:
-        """The only value of `outer` at which some guards hold and some do not; None where there may be several."""
+        """The only value of `outer` at which some guards hold and some do not; None where there may be
+        several."""
         step = gcd(*[c for _, c in self.outer.terms])
         first = -(-(self.limit - self.high) // step) * step
         return first if first + step >= self.limit - self.low else None
@@ -142,7 +145,8 @@ def _inner_guard(inner: Affine, limit: int) -> Expr:
 
 
 def _split(cond: Expr, scope: Scope, inner: dict[str, int], var: str) -> tuple[Affine, Affine, int] | None:
-    """(outer, inner, n) with `cond` saying outer + inner < n, where it uses `var` and no loop but those known."""
+    """(outer, inner, n) with `cond` saying outer + inner < n, where it uses `var` and no loop but those
+    known."""
     known = bound(cond)
     if known is None:
         return None
@@ -242,7 +246,8 @@ def _decided(stmt: Stmt, group: Group, how: Callable[[Affine, Expr], Expr]) -> S
 
 
 def _peeled(loop: For) -> Stmt:
-    """A serial loop whose body is `if var < n: whole else: last` as a loop of whole rounds, then the last one."""
+    """A serial loop whose body is `if var < n: whole else: last` as a loop of whole rounds, then the last
+    one."""
     if not isinstance(loop.body, If):
         return loop
     whole = _rounds(loop.body.cond, loop)

@@ -1,4 +1,5 @@
-"""From a scheduled program to one that a backend can emit as it stands. Every pass gives a program that runs."""
+"""From a scheduled program to one that a backend can emit as it stands. Every pass gives a program that
+runs."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def lower(program: Program, target: Target) -> Program:
-    """`program` with explicit initialisation, native vectors, versioned tiles, run-time bounds and placed buffers.
+    """`program` with explicit initialisation, native vectors, versioned tiles, run-time bounds and placed
+    buffers.
 
     What it computes is unchanged but for the order in which lanes of a vectorised reduction are merged.
     """

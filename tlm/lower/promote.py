@@ -5,7 +5,8 @@
         C[i, j] (k; no init)+= ..      ->     for k in 6: vectorize for j in 16: C_sum[j] (k; no init)+= ..
                                               vectorize for j@C_sum in 16: C[i, j] = C_sum[j]
 
-The order of the sum does not change. A schedule says the same with cache_write; this is for those that do not.
+The order of the sum does not change. A schedule says the same with cache_write; this is for those that do
+not.
 """
 
 from __future__ import annotations

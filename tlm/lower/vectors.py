@@ -24,7 +24,8 @@ from ..ir.nodes import (
 from ..ir.walk import loops, map_expr, map_exprs, substitute_in, walk
 from .nests import map_leaves
 
-# Registers' worth of lanes of one vector loop that are unrolled; longer loops run serially over native vectors.
+# Registers' worth of lanes of one vector loop that are unrolled; longer loops run serially over native
+# vectors.
 _UNROLL_LIMIT = 8
 
 
@@ -47,7 +48,8 @@ def single_level(stmt: Stmt) -> Stmt:
 
 
 def private_lanes(stmt: Stmt) -> Stmt:
-    """`stmt` where a temporary of a vector loop gets a last dimension for the lanes and lives around the loop."""
+    """`stmt` where a temporary of a vector loop gets a last dimension for the lanes and lives around the
+    loop."""
     match stmt:
         case For(kind="vectorize"):
             inside = [n.buffer for n in walk(stmt.body) if isinstance(n, Alloc)]
@@ -97,7 +99,8 @@ def _with_lane(stmt: Stmt, names: frozenset[str], lane: Expr) -> Stmt:
 
 
 def native_width(stmt: Stmt, vector_bytes: int, dtypes: dict[str, DType]) -> Stmt:
-    """`stmt` with every vector loop cut into vectors of the machine; what is left over, into powers of two."""
+    """`stmt` with every vector loop cut into vectors of the machine; what is left over, into powers of
+    two."""
     match stmt:
         case For(kind="vectorize"):
             return _cut(stmt, max(1, vector_bytes // _widest(stmt.body, dtypes)))

@@ -1,7 +1,8 @@
 """One LLVM function as text: names, basic blocks, and reuse of what has been computed already.
 
-Every pure instruction is remembered by its text, so that the emitter may ask for the same address or broadcast again
-and again. What depends on a loop variable alone goes to the head of that loop's block, wherever it is asked for.
+Every pure instruction is remembered by its text, so that the emitter may ask for the same address or
+broadcast again and again. What depends on a loop variable alone goes to the head of that loop's block,
+wherever it is asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Scope:
 
 
 class Function:
-    """Text of one function under construction. `memos` alternates the heads and the bodies of the open scopes."""
+    """Text of one function under construction. `memos` alternates the heads and the bodies of the open
+    scopes."""
 
     __slots__ = (
         "_count",

@@ -1,4 +1,5 @@
-"""From LLVM IR to machine code: no optimisation passes (the text is clean already), code generation at level 2."""
+"""From LLVM IR to machine code: no optimisation passes (the text is clean already), code generation at
+level 2."""
 
 from __future__ import annotations
 

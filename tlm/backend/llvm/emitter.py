@@ -2,8 +2,8 @@
 
     void kernel(ptr p0, ..., ptr pn, ptr workspace, i64 threads)
 
-Parameters never alias: the caller guarantees that outputs overlap nothing. Heap buffers lie in the workspace: first the
-part that all threads share, then one part for each thread of a parallel loop.
+Parameters never alias: the caller guarantees that outputs overlap nothing. Heap buffers lie in the workspace:
+first the part that all threads share, then one part for each thread of a parallel loop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ...target import Target
 from ..openmp import SYMBOLS
 from .arith import Arithmetic
 from .builder import Function
+from .control import Control
 from .mathlib import Library
 from .memory import Place, Runtime
-from .statements import Statements
 from .types import memory_type
 
 # Heap buffers start on cache lines; parts of threads start on pages of their own.
@@ -59,7 +59,7 @@ def symbol(name: str) -> str:
     return "tlm_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:60]
 
 
-class _Emitter(Statements):
+class _Emitter(Control):
     def __init__(self, program: Program, target: Target, vector_math: bool) -> None:
         super().__init__()
         self.program = program
@@ -94,7 +94,8 @@ class _Emitter(Statements):
         externals = [*self.library.declarations.values(), *(_OPENMP if parallel else ())]
         readable = ["@tlm.readable = private constant [1024 x i8] zeroinitializer, align 64"]
         return "\n".join([
-            f"; {self.symbol}", *(readable if "@tlm.readable" in body else []), body, *sorted(externals), *intrinsics,
+            f"; {self.symbol}",
+            *(readable if "@tlm.readable" in body else []), body, *sorted(externals), *intrinsics,
             'attributes #0 = { nounwind "prefer-vector-width"="512" }', "",
         ])  # fmt: skip
 
@@ -277,7 +278,8 @@ def _declared(body: str) -> list[str]:
 
 
 def _types(args: str) -> list[str]:
-    """Types of an argument list: each argument is a type, a blank, and an operand that may be a vector literal."""
+    """Types of an argument list: each argument is a type, a blank, and an operand that may be a vector
+    literal."""
     types, at = [], 0
     while at < len(args):
         match = _TYPE.match(args, at)

@@ -1,7 +1,7 @@
 """Conversions of f16 and bf16, held as i16, to and from f32, to nearest even.
 
-f16 without conversion instructions follows F. Giesen's integer method: scale the exponent with one multiplication,
-and let the f32 adder do the rounding of subnormals.
+f16 without conversion instructions follows F. Giesen's integer method: scale the exponent with one
+multiplication, and let the f32 adder do the rounding of subnormals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Elementary functions: glibc's vector library libmvec where it is, own polynomials or scalar libm calls elsewhere."""
+"""Elementary functions: glibc's vector library libmvec where it is, own polynomials or scalar libm calls
+elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 _LIBM = {"rem": "fmod"}
 _BINARY = ("pow", "atan2", "rem")
 # In libmvec since glibc 2.22 and 2.35, at most 4 ulp wrong.
-_LIBMVEC = ("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+_LIBMVEC = ("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+            "sinh", "cosh",
             "tanh", "erf", "erfc", "cbrt", "pow", "atan2")  # fmt: skip
 # Where own polynomials, with FMA, are more exact than libmvec and twice as fast (measured on AVX-512).
 _INLINE = ("exp", "log")
@@ -49,7 +51,8 @@ def has_symbol(name: str) -> bool:
 
 @dataclass(slots=True)
 class Library:
-    """Which functions a kernel calls: `declarations` by symbol. `vectors` says whether libmvec may be used."""
+    """Which functions a kernel calls: `declarations` by symbol. `vectors` says whether libmvec may be
+    used."""
 
     isa: str
     vectors: bool = True

@@ -1,7 +1,7 @@
 """Own f32 polynomials for vectors where no vector math library is at hand: at most 4 ulp wrong.
 
-Coefficients are least-squares fits on Chebyshev nodes, reweighted towards the minimax error. exp and log reduce their
-argument as in Cody and Waite (1980); tanh and erf use a polynomial near 0 and exp elsewhere.
+Coefficients are least-squares fits on Chebyshev nodes, reweighted towards the minimax error. exp and log
+reduce their argument as in Cody and Waite (1980); tanh and erf use a polynomial near 0 and exp elsewhere.
 """
 
 from __future__ import annotations
@@ -19,11 +19,19 @@ if TYPE_CHECKING:
 _EXP = (1.0, 1.0, 0.5, 0.166665181517601, 0.04166620224714279, 0.008368970826268196, 0.0013950623106211424)
 _LOG = (0.3333331346511841, -0.25000008940696716, 0.2000211924314499, -0.16667994856834412, 0.142195463180542,
         -0.12405598163604736, 0.11888211965560913, -0.11675615608692169, 0.0674649029970169)  # fmt: skip
-_TANH = (-0.3333328366279602, 0.13331490755081177, -0.05374348536133766, 0.020650554448366165, -0.005717011168599129)
-_ERF = (1.1283791065216064, -0.3761262595653534, 0.11283600330352783, -0.026854444295167923, 0.005189535208046436,
+_TANH = (
+    -0.3333328366279602,
+    0.13331490755081177,
+    -0.05374348536133766,
+    0.020650554448366165,
+    -0.005717011168599129,
+)
+_ERF = (1.1283791065216064, -0.3761262595653534, 0.11283600330352783, -0.026854444295167923,
+        0.005189535208046436,
         -0.0008020838140510023, 7.889109110692516e-05)  # fmt: skip
 # log(erfc(x)) for 1 <= x <= 4.
-_ERFC = (0.0001880479685496539, -1.1295784711837769, -0.633219838142395, -0.10841864347457886, 0.02520829811692238,
+_ERFC = (0.0001880479685496539, -1.1295784711837769, -0.633219838142395, -0.10841864347457886,
+         0.02520829811692238,
          -0.004204576835036278, 0.0004413392744027078, -2.1687084881705232e-05)  # fmt: skip
 # ln 2 in two parts, the first with few enough bits that its product with an exponent is exact.
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4

@@ -10,7 +10,8 @@ from ...ir.dtypes import DType, bf16, f16
 Known = bool | tuple[bool, ...]
 
 _SCALARS = {
-    "f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64",
+    "f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "i8": "i8", "i16": "i16", "i32": "i32",
+    "i64": "i64",
     "u8": "i8", "bool": "i1",
 }  # fmt: skip
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...ir.dtypes import DType, boolean, i64
 from ...ir.nodes import Cast, Const, Expr, Load, Op, Var
+from .access import access
 from .memory import Code, Memory, linear
 from .types import Known, literal, mask_literal, scalar_type, splat_literal, value_type, vector
 
-_COMPARE = {"lt": ("slt", lambda x: x < 0), "le": ("sle", lambda x: x <= 0), "gt": ("sgt", lambda x: x > 0),
-            "ge": ("sge", lambda x: x >= 0), "eq": ("eq", lambda x: x == 0), "ne": ("ne", lambda x: x != 0)}  # fmt: skip
+_COMPARE: dict[str, tuple[str, Callable[[int], bool]]] = {
+    "lt": ("slt", lambda x: x < 0), "le": ("sle", lambda x: x <= 0), "gt": ("sgt", lambda x: x > 0),
+    "ge": ("sge", lambda x: x >= 0), "eq": ("eq", lambda x: x == 0), "ne": ("ne", lambda x: x != 0),
+}  # fmt: skip
 # Distances beyond any vector: comparing lanes with a limit cut to this range gives the same answer.
 _FAR = 1 << 30
 
@@ -58,9 +63,8 @@ class Values(Memory):
         part = self.parts.get(name)
         if part is not None:
             return part
-        place = self.places[name]
-        access = self.access(name, indices) if place.layout is None else self.slot(place, indices)
-        return Code(dtype, access.lanes, access.load)
+        target = access(self, name, indices)
+        return Code(dtype, target.lanes, target.load)
 
     def _index(self, expr: Expr) -> Code:
         form = linear(expr)

@@ -1,27 +1,22 @@
-"""Statements and loops."""
+"""Blocks, branches, temporaries and loops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ...ir.combiners import COMBINERS
-from ...ir.nodes import Alloc, Block, Const, Expr, For, If, Load, Op, Prefetch, Stmt, Store, Update
+from ...ir.nodes import Alloc, Block, For, If, Stmt
 from ...ir.walk import writes
 from ...lower.memory import Layout, register_layout
-from .memory import Access, Code, Place, Runtime, SlotAccess
-from .types import Known, scalar_type, value_type
-from .values import Values
-
-Run = Callable[[], None]
-_FUSED = ("f32", "f64")
+from .leaves import Leaves, Run
+from .memory import Place, Runtime
+from .types import value_type
 
 
-class Statements(Values):
-    """The emitter's part for statements. Subclasses place temporaries and start parallel loops."""
+class Control(Leaves):
+    """The emitter's part for control flow. Subclasses place temporaries and start parallel loops."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Compiled statements, by identity and vector loop; one level for each Alloc, which may change what a name is.
+        # Compiled statements, by identity and vector loop; one level for each Alloc, which may change what a
+        # name is.
         self.compiled: list[dict[tuple[int, str | None], Run]] = [{}]
 
     def parallel(self, loop: For) -> None:
@@ -60,141 +55,6 @@ class Statements(Values):
                 if run is None:
                     run = self.compiled[-1][key] = self._compile(stmt)
                 run()
-
-    def _compile(self, stmt: Stmt) -> Run:
-        match stmt:
-            case Store(buffer, indices, value):
-                return self._store(self._target(buffer, indices), self.code(value))
-            case Update():
-                return self._update(stmt)
-            case Prefetch(buffer, indices, locality):
-                access = self.access(buffer, indices)
-                return lambda: self.function.line(
-                    f"call void @llvm.prefetch.p0(ptr {access.address()}, i32 0, i32 {locality}, i32 1)"
-                )
-        raise TypeError(f"not a statement: {stmt!r}")
-
-    def _target(self, name: str, indices: tuple[Expr, ...]) -> Access | SlotAccess:
-        place = self.places[name]
-        return self.access(name, indices) if place.layout is None else self.slot(place, indices)
-
-    def _store(self, target: Access | SlotAccess, code: Code) -> Run:
-        dtype = target.place.buffer.dtype
-
-        def run() -> None:
-            if target.lanes == 1 and code.lanes > 1:
-                # One element for all lanes: the last one to run stays, as in a serial loop.
-                last = f"extractelement {value_type(dtype, code.lanes)} {self.text(code, code.lanes)}, i64 {code.lanes - 1}"
-                target.store(self.pure(last))
-            else:
-                target.store(self.text(code, target.lanes))
-
-        return run
-
-    def _update(self, stmt: Update) -> Run:
-        targets = [self._target(t, stmt.indices) for t in stmt.targets]
-        if self.lane is not None and targets[0].lanes == 1:
-            return self._horizontal(stmt, targets)
-        lanes = targets[0].lanes
-        product = stmt.values[0]
-        dtype = targets[0].place.buffer.dtype
-        if (
-            stmt.combiner == "sum"
-            and isinstance(product, Op)
-            and product.op == "mul"
-            and dtype.name in _FUSED
-        ):
-            a, b = (self.code(x) for x in product.args)
-            target = targets[0]
-
-            def fused() -> None:
-                x, y = self.text(a, lanes), self.text(b, lanes)
-                target.store(self.arith.fused(dtype, lanes, x, y, target.load()))
-
-            return fused
-        values = [self.code(v) for v in stmt.values]
-        merge = self._merge(stmt.combiner, targets, lanes)
-
-        def run() -> None:
-            new = [self.text(v, lanes) for v in values]
-            old = [t.load() for t in targets]
-            for t, value in zip(targets, merge(old, new), strict=True):
-                t.store(value)
-
-        return run
-
-    def _merge(
-        self, name: str, targets: list[Access | SlotAccess], lanes: int
-    ) -> Callable[[list[str], list[str]], list[str]]:
-        """The combiner's merge on operands of `lanes` lanes."""
-        combiner = COMBINERS[name]
-        dtypes = [t.place.buffer.dtype for t in targets]
-        values: dict[str, str] = {}
-
-        def leaf(key: str) -> Callable[[], str | Known]:
-            return lambda: values[key]
-
-        sides = []
-        for side in ("$old", "$new"):
-            keys = [f"{side}{n}" for n in range(len(dtypes))]
-            for key, d in zip(keys, dtypes, strict=True):
-                self.parts[key] = Code(d, lanes, leaf(key))
-            sides.append(tuple([Load(k, (), d) for k, d in zip(keys, dtypes, strict=True)]))
-        codes = [self.code(e) for e in combiner.merge(*sides)]
-
-        def merge(old: list[str], new: list[str]) -> list[str]:
-            for n, (a, b) in enumerate(zip(old, new, strict=True)):
-                values[f"$old{n}"], values[f"$new{n}"] = a, b
-            return [self.text(c, lanes) for c in codes]
-
-        return merge
-
-    def _horizontal(self, stmt: Update, targets: list[Access | SlotAccess]) -> Run:
-        """All lanes into one element: a tree of merges of halves, then one merge with the target."""
-        n, dtypes = self.lanes, [t.place.buffer.dtype for t in targets]
-        values = [self.code(v) for v in stmt.values]
-        identity = COMBINERS[stmt.combiner].identity(tuple(dtypes))
-        empty = [self.code(Const(c.value, d)) for c, d in zip(identity, dtypes, strict=True)]
-        merges = {}
-        width = n
-        while width > 1:
-            width //= 2
-            merges[width] = self._merge(stmt.combiner, targets, width)
-        last = self._merge(stmt.combiner, targets, 1)
-
-        def run() -> None:
-            parts = [self.text(v, n) for v in values]
-            if self.mask is not None:
-                bits = self.mask_text(self.mask)
-                parts = [
-                    self.arith.select(bits, n, p, self.text(e, n), value_type(d, n))
-                    for p, e, d in zip(parts, empty, dtypes, strict=True)
-                ]
-            size = n
-            while size > 2:
-                size //= 2
-                halves = [
-                    [self._half(p, scalar_type(d), size, h) for p, d in zip(parts, dtypes, strict=True)]
-                    for h in (0, 1)
-                ]
-                parts = merges[size](*halves)
-            pair = [
-                [
-                    self.pure(f"extractelement {value_type(d, 2)} {p}, i64 {h}")
-                    for p, d in zip(parts, dtypes, strict=True)
-                ]
-                for h in (0, 1)
-            ]
-            old = [t.load() for t in targets]
-            for t, value in zip(targets, last(old, merges[1](*pair)), strict=True):
-                t.store(value)
-
-        return run
-
-    def _half(self, value: str, element: str, size: int, which: int) -> str:
-        t = f"<{2 * size} x {element}>"
-        lanes = ", ".join([f"i32 {i + which * size}" for i in range(size)])
-        return self.pure(f"shufflevector {t} {value}, {t} poison, <{size} x i32> <{lanes}>")
 
     def _if(self, stmt: If) -> None:
         code = self.code(stmt.cond)
@@ -330,7 +190,8 @@ class Statements(Values):
         loads = f.loads
         f.loads = {}
         f.start(body)
-        var, phis = f.name("i"), []
+        var = f.name("i")
+        phis: list[str] = []
         f.lines.append(phis)
         carried = self._carry(loop)
         head: list[object] = []
