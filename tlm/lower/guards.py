@@ -3,13 +3,13 @@ loops."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 
 from ..ir.affine import Affine, bound, conjunction, conjuncts, implied
 from ..ir.dtypes import boolean
 from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Stmt, block, op
 from ..ir.walk import free_vars, loads
+from .nests import conditional, with_body
 
 NOTHING = Block(())
 FALSE = Const(False, boolean)
@@ -22,8 +22,8 @@ def hoist(stmt: Stmt) -> Stmt:
         case For(var=var, body=body):
             body = hoist(body)
             if isinstance(body, If):
-                return _out_of_loop(replace(stmt, body=body), var, body)
-            return NOTHING if body == NOTHING else stmt if body is stmt.body else replace(stmt, body=body)
+                return _out_of_loop(with_body(stmt, body), var, body)
+            return NOTHING if body == NOTHING else with_body(stmt, body)
         case Alloc(buffer, body):
             body = hoist(body)
             if isinstance(body, If) and body.other is None:
@@ -54,14 +54,14 @@ def _out_of_loop(loop: For, var: str, guard: If) -> Stmt:
     if guard.other is not None:
         if var in free_vars(guard.cond):
             return loop
-        return If(guard.cond, hoist(replace(loop, body=guard.then)), hoist(replace(loop, body=guard.other)))
+        return If(guard.cond, hoist(with_body(loop, guard.then)), hoist(with_body(loop, guard.other)))
     parts = conjuncts(guard.cond)
     free = [c for c in parts if var not in free_vars(c)]
     if not free:
         return loop
     kept = [c for c in parts if var in free_vars(c)]
     body = If(conjunction(kept), guard.then) if kept else guard.then
-    return If(conjunction(free), replace(loop, body=body))
+    return If(conjunction(free), with_body(loop, body))
 
 
 def _merged(stmts: list[Stmt]) -> Stmt:
@@ -84,6 +84,8 @@ def _without(guard: If, common: list[Expr]) -> Stmt:
 def bounds(stmt: Stmt, extents: dict[str, int], facts: tuple[Expr, ...] = ()) -> Stmt:
     """`stmt` with guards of serial loops as bounds, and with conditions decided that follow from loops and
     guards."""
+    if not conditional(stmt):
+        return stmt
     match stmt:
         case For():
             return _bounded(stmt, extents, facts)

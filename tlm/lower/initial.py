@@ -22,7 +22,7 @@ from ..ir.combiners import COMBINERS
 from ..ir.dtypes import DType
 from ..ir.nodes import Alloc, Block, Expr, For, If, Stmt, Store, Update, Var, block, const
 from ..ir.walk import free_vars, loads, substitute, walk
-from .nests import Path, leaves, map_leaves, spatial_copy
+from .nests import Path, leaves, map_leaves, spatial_copy, with_body
 
 # Combiners whose merge(identity, x) is x, so that the first value can be stored as it is.
 _PLAIN = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
@@ -38,9 +38,9 @@ def _first_rounds(stmt: Stmt, enclosing: tuple[For, ...], dtypes: dict[str, DTyp
     first round."""
     match stmt:
         case For():
-            return replace(stmt, body=_first_rounds(stmt.body, (*enclosing, stmt), dtypes))
+            return with_body(stmt, _first_rounds(stmt.body, (*enclosing, stmt), dtypes))
         case Alloc():
-            return replace(stmt, body=_first_rounds(stmt.body, enclosing, dtypes))
+            return with_body(stmt, _first_rounds(stmt.body, enclosing, dtypes))
         case If(cond, then, other):
             rest = None if other is None else _first_rounds(other, enclosing, dtypes)
             return If(cond, _first_rounds(then, enclosing, dtypes), rest)
@@ -80,13 +80,13 @@ def _explicit(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
                 (p, u) for p, u in leaves(stmt.body) if isinstance(u, Update) and u.init and var in u.axes
             ]
             if not found:
-                return replace(stmt, body=_explicit(stmt.body, dtypes))
+                return with_body(stmt, _explicit(stmt.body, dtypes))
             done = {id(u) for _, u in found}
             body = map_leaves(stmt.body, lambda s: _continuing(s) if id(s) in done else s)
             nests = [init_nest(p, u, dtypes) for p, u in found]
-            return block(*nests, replace(stmt, body=_explicit(body, dtypes)))
+            return block(*nests, with_body(stmt, _explicit(body, dtypes)))
         case Alloc():
-            return replace(stmt, body=_explicit(stmt.body, dtypes))
+            return with_body(stmt, _explicit(stmt.body, dtypes))
         case If(cond, then, other):
             return If(cond, _explicit(then, dtypes), None if other is None else _explicit(other, dtypes))
         case Block(stmts):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..errors import BackendError
 from ..ir.nodes import Alloc, Block, For, If, Stmt
+from .nests import with_body
 
 # Statements that one loop nest may be expanded into: LLVM takes about 0.1 ms for each.
 EXPANSION_LIMIT = 2048
@@ -15,10 +16,10 @@ def cpu_kinds(stmt: Stmt, threaded: bool = False) -> Stmt:
     """`stmt` with only the kinds serial, parallel (not nested), vectorize and unroll."""
     match stmt:
         case For(kind="parallel"):
-            loop = replace(stmt, body=cpu_kinds(stmt.body, True))
+            loop = with_body(stmt, cpu_kinds(stmt.body, True))
             return replace(loop, kind="serial") if threaded else loop
         case For(kind="serial" | "vectorize" | "unroll"):
-            return replace(stmt, body=cpu_kinds(stmt.body, threaded))
+            return with_body(stmt, cpu_kinds(stmt.body, threaded))
         case For():
             return replace(stmt, kind="serial", body=cpu_kinds(stmt.body, threaded))
         case Alloc(buffer, _) if buffer.memory == "shared":
@@ -27,7 +28,7 @@ def cpu_kinds(stmt: Stmt, threaded: bool = False) -> Stmt:
                 "schedule it on the heap, on the stack or in registers"
             )
         case Alloc():
-            return replace(stmt, body=cpu_kinds(stmt.body, threaded))
+            return with_body(stmt, cpu_kinds(stmt.body, threaded))
         case If(cond, then, other):
             return If(cond, cpu_kinds(then, threaded), None if other is None else cpu_kinds(other, threaded))
         case Block(stmts):
@@ -49,14 +50,14 @@ def _capped(stmt: Stmt, lanes: int) -> tuple[Stmt, int]:
                 stmt.kind, stmt.unroll
             )
             if copies * size <= EXPANSION_LIMIT:
-                return replace(stmt, body=body), copies * size
+                return with_body(stmt, body), copies * size
             if stmt.kind == "unroll":
                 return replace(stmt, body=body, kind="serial"), size
             unroll = max(1, EXPANSION_LIMIT // size // 4) if stmt.kind == "serial" else 1
             return replace(stmt, body=body, unroll=unroll), unroll * size
         case Alloc():
             body, size = _capped(stmt.body, lanes)
-            return replace(stmt, body=body), size
+            return with_body(stmt, body), size
         case If(cond, then, other):
             left, size = _capped(then, lanes)
             if other is None:

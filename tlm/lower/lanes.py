@@ -21,7 +21,7 @@ from ..ir.dtypes import DType
 from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Stmt, Update, Var, block
 from ..ir.walk import free_vars, reads, substitute, writes
 from .initial import init_nest
-from .nests import Path, leaves, map_leaves, spatial_copy
+from .nests import Path, leaves, map_leaves, spatial_copy, with_body
 
 # Lanes' worth of partial results that are kept; more than this would not stay in registers.
 _ROWS_LIMIT = 64
@@ -35,9 +35,9 @@ def lane_partials(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
             for path, leaf in inside:
                 if isinstance(leaf, Update) and _starts_here(path, leaf) and alone(leaf, inside):
                     return lane_partials(_rewrite(stmt, path, leaf, dtypes), dtypes)
-            return replace(stmt, body=lane_partials(stmt.body, dtypes))
+            return with_body(stmt, lane_partials(stmt.body, dtypes))
         case Alloc():
-            return replace(stmt, body=lane_partials(stmt.body, dtypes))
+            return with_body(stmt, lane_partials(stmt.body, dtypes))
         case If(cond, then, other):
             rest = None if other is None else lane_partials(other, dtypes)
             return If(cond, lane_partials(then, dtypes), rest)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ..ir.affine import Affine, affine
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Prefetch, Stmt, Store, Update
-from ..ir.walk import reads, walk
+from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Prefetch, Stmt, Store, Update
 from .guards import NOTHING
+from .nests import is_read, loads_in, with_body, written
 
 # Bytes on the stack: of one buffer, and of all that are alive at once. Threads may have stacks of 512 KiB and
 # less.
@@ -35,7 +35,7 @@ def place(stmt: Stmt, room: int = STACK_TOTAL) -> Stmt:
     """`stmt` with dead temporaries gone and the others in the fastest memory that can hold them."""
     match stmt:
         case Alloc(buffer, body):
-            if buffer.name not in reads_of(body):
+            if not is_read(body, buffer.name):
                 return place(without_writes(body, buffer.name), room)
             buffer = _placed(buffer, body, room)
             if buffer.memory == "stack":
@@ -43,18 +43,13 @@ def place(stmt: Stmt, room: int = STACK_TOTAL) -> Stmt:
             return Alloc(buffer, place(body, room))
         case For():
             body = place(stmt.body, room)
-            return NOTHING if body == NOTHING else replace(stmt, body=body)
+            return NOTHING if body == NOTHING else with_body(stmt, body)
         case If(cond, then, other):
             return If(cond, place(then, room), None if other is None else place(other, room))
         case Block(stmts):
             new = [s for s in [place(s, room) for s in stmts] if s != NOTHING]
             return NOTHING if not new else new[0] if len(new) == 1 else Block(tuple(new))
     return stmt
-
-
-def reads_of(stmt: Stmt) -> frozenset[str]:
-    """Buffers whose values are used under `stmt`; an Update alone does not use its target."""
-    return frozenset(n.buffer for n in walk(stmt) if isinstance(n, Load))
 
 
 def without_writes(stmt: Stmt, name: str) -> Stmt:
@@ -66,7 +61,7 @@ def without_writes(stmt: Stmt, name: str) -> Stmt:
             return NOTHING
         case For() | Alloc():
             body = without_writes(stmt.body, name)
-            return NOTHING if body == NOTHING else replace(stmt, body=body)
+            return NOTHING if body == NOTHING else with_body(stmt, body)
         case If(cond, then, other):
             left = without_writes(then, name)
             right = None if other is None else without_writes(other, name)
@@ -141,9 +136,7 @@ def _accesses(
         case For(kind="vectorize"):
             return _accesses(stmt.body, buffer, fixed, stmt, found)
         case For(kind="parallel"):
-            return buffer.name not in {n.buffer for n in walk(stmt) if isinstance(n, Load | Store)} | reads(
-                stmt
-            )
+            return not is_read(stmt, buffer.name) and buffer.name not in written(stmt)
         case For():
             single = {**fixed, stmt.var: 1} if stmt.extent == 1 and stmt.bound is None else fixed
             return _accesses(stmt.body, buffer, single, lane, found)
@@ -152,26 +145,21 @@ def _accesses(
         case If(cond, then, other):
             # Both sides of a branch inside a vector loop run under masks, in the same layout.
             sides = (then,) if other is None else (then, other)
-            inside = [n for n in walk(cond) if isinstance(n, Load) and n.buffer == buffer.name]
             return all(_accesses(s, buffer, fixed, lane, found) for s in sides) and all(
-                _access(n.indices, buffer, fixed, lane, found) for n in inside
+                _access(n.indices, buffer, fixed, lane, found) for n in loads_in(cond, buffer.name)
             )
         case Block(stmts):
             return all(_accesses(s, buffer, fixed, lane, found) for s in stmts)
-    for node in walk(stmt):
-        indices: tuple[Expr, ...] | None = None
-        match node:
-            case Load(name, at, _) if name == buffer.name:
-                indices = at
-            case Store(name, at, _) if name == buffer.name:
-                indices = at
-            case Update(targets=targets, indices=at) if buffer.name in targets:
-                indices = at
-            case Prefetch(name, at, _) if name == buffer.name:
-                return False
-        if indices is not None and not _access(indices, buffer, fixed, lane, found):
-            return False
-    return True
+        case Store(name, indices, value):
+            own = [indices] if name == buffer.name else []
+            values: tuple[Expr, ...] = (*indices, value)
+        case Update(targets=targets, indices=indices):
+            own = [indices] if buffer.name in targets else []
+            values = (*indices, *stmt.values)
+        case Prefetch(name, indices, _):
+            return name != buffer.name
+    own += [n.indices for v in values for n in loads_in(v, buffer.name)]
+    return all(_access(at, buffer, fixed, lane, found) for at in own)
 
 
 def _access(

@@ -3,13 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from typing import TypeVar
 
 from ..ir.affine import conjunction, conjuncts
-from ..ir.nodes import Alloc, Block, Expr, For, If, Stmt, Var, block
+from ..ir.nodes import Alloc, Block, Cast, Expr, For, If, Load, Op, Prefetch, Stmt, Store, Update, Var, block
 from ..ir.walk import free_vars, map_stmt, substitute
 
 Path = tuple[For | If | Alloc, ...]
+Around = TypeVar("Around", bound=For | Alloc)
+
+
+def with_body(stmt: Around, body: Stmt) -> Around:
+    """`stmt` around another body; itself where that is the same one."""
+    if body is stmt.body:
+        return stmt
+    if isinstance(stmt, Alloc):
+        return Alloc(stmt.buffer, body)  # type: ignore[return-value]
+    return For(stmt.var, stmt.extent, body, stmt.kind, stmt.unroll, stmt.bound)  # type: ignore[return-value]
+
+
+def written(stmt: Stmt) -> frozenset[str]:
+    """Names of the buffers written under `stmt`; unlike `walk.writes` it does not look into expressions."""
+    names: set[str] = set()
+    stack = [stmt]
+    while stack:
+        match stack.pop():
+            case For(body=body) | Alloc(body=body):
+                stack.append(body)
+            case Block(stmts):
+                stack.extend(stmts)
+            case If(_, then, other):
+                stack += (then,) if other is None else (then, other)
+            case Store(name, _, _):
+                names.add(name)
+            case Update(targets, _, _, _, _, _):
+                names.update(targets)
+    return frozenset(names)
+
+
+def loads_in(expr: Expr, name: str) -> list[Load]:
+    """Every read of buffer `name` in an expression."""
+    match expr:
+        case Load(buffer, indices, _):
+            inner = [n for i in indices for n in loads_in(i, name)] if indices else []
+            return [expr, *inner] if buffer == name else inner
+        case Op(_, args, _):
+            return [n for a in args for n in loads_in(a, name)]
+        case Cast(value, _):
+            return loads_in(value, name)
+    return []
+
+
+def is_read(stmt: Stmt, name: str) -> bool:
+    """Whether the values of buffer `name` are used under `stmt`; an Update alone does not use its target."""
+    match stmt:
+        case For(body=body, bound=bound):
+            return is_read(body, name) or (bound is not None and bool(loads_in(bound, name)))
+        case Alloc(_, body):
+            return is_read(body, name)
+        case Block(stmts):
+            return any(is_read(s, name) for s in stmts)
+        case If(cond, then, other):
+            return (
+                bool(loads_in(cond, name))
+                or is_read(then, name)
+                or (other is not None and is_read(other, name))
+            )
+        case Store(_, indices, value):
+            return any(loads_in(e, name) for e in (*indices, value))
+        case Update(indices=indices, values=values):
+            return any(loads_in(e, name) for e in (*indices, *values))
+        case Prefetch(_, indices, _):
+            return any(loads_in(e, name) for e in indices)
+    raise TypeError(f"not a statement: {stmt!r}")
+
+
+def picks(expr: Expr) -> list[Op]:
+    """Every "where" in a value, outside the indices of its loads."""
+    match expr:
+        case Op(name, args, _):
+            found = [w for a in args for w in picks(a)]
+            return [expr, *found] if name == "where" else found
+        case Cast(value, _):
+            return picks(value)
+    return []
+
+
+def conditional(stmt: Stmt) -> bool:
+    """Whether there is any guard or "where" under `stmt`."""
+    match stmt:
+        case For(body=body) | Alloc(body=body):
+            return conditional(body)
+        case Block(stmts):
+            return any(conditional(s) for s in stmts)
+        case If():
+            return True
+        case Store(_, _, value):
+            return bool(picks(value))
+        case Update(values=values):
+            return any(picks(v) for v in values)
+    return False
 
 
 def leaves(stmt: Stmt, path: Path = ()) -> Iterator[tuple[Path, Stmt]]:
@@ -32,8 +125,7 @@ def map_leaves(stmt: Stmt, f: Callable[[Stmt], Stmt]) -> Stmt:
     """`stmt` with every Store, Update and Prefetch replaced by f(it)."""
     match stmt:
         case For() | Alloc():
-            body = map_leaves(stmt.body, f)
-            return stmt if body is stmt.body else replace(stmt, body=body)
+            return with_body(stmt, map_leaves(stmt.body, f))
         case If(cond, then, other):
             return If(cond, map_leaves(then, f), None if other is None else map_leaves(other, f))
         case Block(stmts):

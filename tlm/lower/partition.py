@@ -20,9 +20,9 @@ from math import gcd
 from ..ir.affine import Affine, below, bound, conjunction, conjuncts, implied
 from ..ir.dtypes import boolean
 from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Op, Stmt, Store, Update, block, const
-from ..ir.walk import map_expr, map_exprs, substitute_in, walk
+from ..ir.walk import map_expr, map_exprs, substitute_in
 from .guards import FALSE, NOTHING
-from .nests import map_leaves, map_loops
+from .nests import conditional, map_leaves, map_loops, picks, with_body
 
 TRUE = Const(True, boolean)
 # Versions of one nest; each is compiled.
@@ -76,17 +76,19 @@ class Group:
 
 def partition(stmt: Stmt, scope: Scope) -> Stmt:
     """`stmt` with a version of each tile for each of its guards that depend on the loops outside the tile."""
+    if not conditional(stmt):
+        return stmt
     match stmt:
         case For(kind="serial" | "parallel"):
             body = _versions(stmt.var, stmt.body, scope.under(stmt))
             if body == NOTHING:
                 return NOTHING
-            loop = replace(stmt, body=body)
+            loop = with_body(stmt, body)
             return _peeled(loop) if stmt.kind == "serial" and stmt.bound is None else loop
         case For():
-            return replace(stmt, body=partition(stmt.body, scope.under(stmt)))
+            return with_body(stmt, partition(stmt.body, scope.under(stmt)))
         case Alloc():
-            return replace(stmt, body=partition(stmt.body, scope))
+            return with_body(stmt, partition(stmt.body, scope))
         case If(cond, then, other):
             rest = None if other is None else partition(other, scope)
             return If(cond, partition(then, scope.knowing(cond)), rest)
@@ -96,6 +98,8 @@ def partition(stmt: Stmt, scope: Scope) -> Stmt:
 
 
 def _versions(var: str, body: Stmt, scope: Scope) -> Stmt:
+    if not conditional(body):
+        return body
     match body:
         case Block(stmts):
             return block(*[_versions(var, s, scope) for s in stmts])
@@ -191,10 +195,16 @@ def _conditions(stmt: Stmt, inner: dict[str, int]) -> Iterator[tuple[Expr, dict[
         case Block(stmts):
             for s in stmts:
                 yield from _conditions(s, inner)
-        case Store() | Update():
-            for node in walk(stmt):
-                if isinstance(node, Op) and node.op == "where":
-                    yield from ((c, inner) for c in conjuncts(node.args[0]))
+        case Store(value=value):
+            yield from _picked((value,), inner)
+        case Update(values=values):
+            yield from _picked(values, inner)
+
+
+def _picked(values: tuple[Expr, ...], inner: dict[str, int]) -> Iterator[tuple[Expr, dict[str, int]]]:
+    for value in values:
+        for where in picks(value):
+            yield from ((c, inner) for c in conjuncts(where.args[0]))
 
 
 def _decided(stmt: Stmt, group: Group, how: Callable[[Affine, Expr], Expr]) -> Stmt:
@@ -226,7 +236,7 @@ def _decided(stmt: Stmt, group: Group, how: Callable[[Affine, Expr], Expr]) -> S
         match s:
             case For():
                 body = rewrite(s.body)
-                return NOTHING if body == NOTHING else replace(s, body=body)
+                return NOTHING if body == NOTHING else with_body(s, body)
             case Alloc(buffer, body):
                 body = rewrite(body)
                 return NOTHING if body == NOTHING else Alloc(buffer, body)
@@ -238,7 +248,7 @@ def _decided(stmt: Stmt, group: Group, how: Callable[[Affine, Expr], Expr]) -> S
                 if isinstance(cond, Const):
                     return rewrite(then) if cond.value else NOTHING if other is None else rewrite(other)
                 return If(cond, rewrite(then), None if other is None else rewrite(other))
-            case Store() | Update() if any(isinstance(n, Op) and n.op == "where" for n in walk(s)):
+            case Store() | Update() if conditional(s):
                 return map_exprs(s, lambda e: map_expr(e, inside))
         return s
 

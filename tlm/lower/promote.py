@@ -18,7 +18,7 @@ from ..ir.dtypes import DType
 from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Stmt, Store, Update, Var, block
 from ..ir.walk import free_vars, substitute
 from .lanes import alone, fresh
-from .nests import Path, leaves, map_leaves, spatial_copy
+from .nests import Path, leaves, map_leaves, spatial_copy, with_body
 
 # Vectors (or scalars) that one nest may sum in.
 _ROWS_LIMIT = 24
@@ -34,9 +34,9 @@ def promote(stmt: Stmt, dtypes: dict[str, DType], registers: frozenset[str] = fr
                     names = tuple(fresh(f"{t}_sum", dtypes) for t in leaf.targets)
                     dtypes.update({n: dtypes[t] for n, t in zip(names, leaf.targets, strict=True)})
                     return promote(_rewrite(stmt, path, leaf, names, dtypes), dtypes, registers.union(names))
-            return replace(stmt, body=promote(stmt.body, dtypes, registers))
+            return with_body(stmt, promote(stmt.body, dtypes, registers))
         case For():
-            return replace(stmt, body=promote(stmt.body, dtypes, registers))
+            return with_body(stmt, promote(stmt.body, dtypes, registers))
         case Alloc(buffer, body):
             held = registers | {buffer.name} if buffer.memory == "register" else registers
             return Alloc(buffer, promote(body, dtypes, held))

@@ -22,7 +22,7 @@ from ..ir.nodes import (
     block,
 )
 from ..ir.walk import loops, map_expr, map_exprs, substitute_in, walk
-from .nests import map_leaves
+from .nests import map_leaves, with_body
 
 # Registers' worth of lanes of one vector loop that are unrolled; longer loops run serially over native
 # vectors.
@@ -39,7 +39,7 @@ def single_level(stmt: Stmt) -> Stmt:
             )
             return replace(stmt, body=body, kind="serial" if nested else stmt.kind)
         case Alloc():
-            return replace(stmt, body=single_level(stmt.body))
+            return with_body(stmt, single_level(stmt.body))
         case If(cond, then, other):
             return If(cond, single_level(then), None if other is None else single_level(other))
         case Block(stmts):
@@ -57,12 +57,12 @@ def private_lanes(stmt: Stmt) -> Stmt:
                 return stmt
             names = frozenset(b.name for b in inside)
             body = _with_lane(_without_allocs(stmt.body), names, Var(stmt.var))
-            out: Stmt = replace(stmt, body=body)
+            out: Stmt = with_body(stmt, body)
             for b in reversed(inside):
                 out = Alloc(replace(b, shape=(*b.shape, stmt.extent), strides=None), out)
             return out
         case For() | Alloc():
-            return replace(stmt, body=private_lanes(stmt.body))
+            return with_body(stmt, private_lanes(stmt.body))
         case If(cond, then, other):
             return If(cond, private_lanes(then), None if other is None else private_lanes(other))
         case Block(stmts):
@@ -75,7 +75,7 @@ def _without_allocs(stmt: Stmt) -> Stmt:
         case Alloc(_, body):
             return _without_allocs(body)
         case For():
-            return replace(stmt, body=_without_allocs(stmt.body))
+            return with_body(stmt, _without_allocs(stmt.body))
         case If(cond, then, other):
             return If(cond, _without_allocs(then), None if other is None else _without_allocs(other))
         case Block(stmts):
@@ -106,7 +106,7 @@ def native_width(stmt: Stmt, vector_bytes: int, dtypes: dict[str, DType]) -> Stm
             return _cut(stmt, max(1, vector_bytes // _widest(stmt.body, dtypes)))
         case For() | Alloc():
             body = native_width(stmt.body, vector_bytes, dtypes)
-            return stmt if body is stmt.body else replace(stmt, body=body)
+            return with_body(stmt, body)
         case If(cond, then, other):
             rest = None if other is None else native_width(other, vector_bytes, dtypes)
             return If(cond, native_width(then, vector_bytes, dtypes), rest)
