@@ -7,6 +7,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
+import tlm
+from tlm.ir.canonical import key
 from tlm.ir.interpret import interpret
 from tlm.model.shapes import COMMON, FAMILIES, Shape, draw, held_out, machines, training
 from tlm.model.train import imagined_jobs
@@ -56,6 +58,37 @@ def test_programs_compute_the_product(shape: Shape):
     if shape.epilogue == "relu":
         want = np.maximum(want, 0)
     np.testing.assert_array_equal(interpret(program, arrays)[0], want)
+
+
+SAME_AS_OPS = {
+    "plain": (Shape("x", 8, 9, 10), lambda: tlm.ops.matmul.program(zeros(8, 9), zeros(9, 10))),
+    "right transposed": (
+        Shape("x", 8, 9, 10, layout="nt"), lambda: tlm.ops.matmul.program(zeros(8, 9), zeros(10, 9).T)
+    ),
+    "one row": (Shape("x", 1, 9, 10), lambda: tlm.ops.matmul.program(zeros(1, 9), zeros(9, 10))),
+    "batched": (
+        Shape("x", 8, 9, 10, batch=3, layout="nt"),
+        lambda: tlm.ops.matmul.program(zeros(3, 8, 9), zeros(3, 10, 9).transpose(0, 2, 1)),
+    ),
+    "gelu": (
+        Shape("x", 8, 9, 10, epilogue="gelu"),
+        lambda: tlm.ops.linear.program(zeros(8, 9), zeros(9, 10), zeros(10), activation="gelu"),
+    ),
+    "relu": (
+        Shape("x", 8, 9, 10, epilogue="relu"),
+        lambda: tlm.ops.linear.program(zeros(8, 9), zeros(9, 10), zeros(10), activation="relu"),
+    ),
+}  # fmt: skip
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+@pytest.mark.parametrize("name", SAME_AS_OPS)
+def test_what_is_learned_is_what_operators_ask_for(name: str):
+    shape, program = SAME_AS_OPS[name]
+    assert key(shape.program()) == key(program())
 
 
 def test_machines_share_the_effort():

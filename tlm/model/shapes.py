@@ -7,6 +7,7 @@ imagined.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +23,7 @@ Pair = tuple[str, int, int]
 @dataclass(frozen=True, slots=True)
 class Shape:
     """[batch of] M x K times K x N. `layout`: "n" for a row-major operand, "t" for a transposed one, A then
-    B; `epilogue`: "none", or "bias" or "relu", which add a bias (and clip) in a second stage."""
+    B; `epilogue`: "none", or one of EPILOGUES, a second stage that adds a bias and more."""
 
     family: str
     m: int
@@ -79,12 +80,21 @@ def _program(s: Shape) -> Program:
     return b.build()
 
 
-def _finish(b: Builder, s: Shape, summed: Tensor, bias: Tensor) -> None:
-    def value(*at: Expr) -> Expr:
-        plain = summed[at] + bias[at[-1]]
-        return op("maximum", plain, const(0, plain.dtype)) if s.epilogue == "relu" else plain
+def _gelu(x: Expr) -> Expr:
+    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+    return x * 0.5 * (op("tanh", inner) + 1)
 
-    b.compute("C", summed.shape, value, output=True)
+
+EPILOGUES: Mapping[str, Callable[[Expr], Expr]] = {
+    "bias": lambda x: x,
+    "relu": lambda x: op("maximum", x, const(0, x.dtype)),
+    "gelu": _gelu,
+}
+"""What a second stage does to the sum and bias of an element."""
+
+
+def _finish(b: Builder, s: Shape, summed: Tensor, bias: Tensor) -> None:
+    b.compute("C", summed.shape, lambda *at: EPILOGUES[s.epilogue](summed[at] + bias[at[-1]]), output=True)
 
 
 def _log_uniform(rng: Random, low: int, high: int) -> int:
@@ -152,7 +162,7 @@ def _dressed(rng: Random, family: str, m: int, k: int, n: int) -> Shape:
         k,
         n,
         layout=layout,
-        epilogue=rng.choice(["bias", "relu"]) if rng.random() < 0.15 else "none",
+        epilogue=rng.choice(list(EPILOGUES)) if rng.random() < 0.15 else "none",
     )
 
 
