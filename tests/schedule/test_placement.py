@@ -101,6 +101,13 @@ def test_a_tile_with_holes_is_refused() -> None:
         s.reverse_compute_at("Y", "i.1")
 
 
+def test_a_tile_that_a_guard_cuts_in_the_middle_is_refused() -> None:
+    s = Schedule(chain()).split("i", 4).split("i.1", 3).reorder("i.1.0", "i.0")
+    with pytest.raises(ScheduleError, match=r"a guard of S inside i\.0 leaves out elements of the tile"):
+        s.reverse_compute_at("Y", "i.0")
+    right(s)
+
+
 def test_a_reduction_needs_its_whole_axis() -> None:
     b = Builder("sums")
     x = b.input("X", (6, 10), "f32")

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder
+from tlm.ir.dtypes import i32, i64
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Alloc, Const, For, Program, Update, const, op
-from tlm.ir.paths import statements, targets
+from tlm.ir.nodes import Alloc, Cast, Const, For, Program, Update, const, op
+from tlm.ir.paths import find_writers, loops_on, statements, targets
 from tlm.ir.verify import verify
-from tlm.ir.walk import loads
+from tlm.ir.walk import free_vars, loads
 from tlm.schedule import (
     Bind,
     CacheRead,
@@ -41,14 +43,8 @@ from tlm.schedule import (
 def counts() -> Program:
     """How often each element is computed: 3 times, or a loop was lost or repeated."""
     b = Builder("counts")
-    b.reduce("cnt", (13, 17), {"k": 3}, lambda i, j, k: const(1, dtype()), output=True)
+    b.reduce("cnt", (13, 17), {"k": 3}, lambda i, j, k: const(1, i32), output=True)
     return b.build()
-
-
-def dtype() -> object:
-    from tlm.ir.dtypes import i32
-
-    return i32
 
 
 def matmul(m: int = 7, n: int = 10, k: int = 9) -> Program:
@@ -77,9 +73,6 @@ def row_maximum() -> Program:
 def argmax() -> Program:
     b = Builder("argmax")
     x = b.input("X", (5, 12), "f32")
-    from tlm.ir.dtypes import i64
-    from tlm.ir.nodes import Cast
-
     b.reduce(
         ("V", "I"),
         (5,),
@@ -150,8 +143,6 @@ def pack(rng: random.Random, program: Program, place: str, read: list[str]) -> S
     buffer = rng.choice(read or ["?"])
     root = next((s for s in statements(program.body) if isinstance(s, For) and s.var == place), program.body)
     inner = [s.var for s in statements(root) if isinstance(s, For) and s.var != place]
-    from tlm.ir.walk import free_vars
-
     used = {v for e in loads(root) if e.buffer == buffer for i in e.indices for v in free_vars(i)}
     layout = [n for n in inner if n in used]
     rng.shuffle(layout)
@@ -188,3 +179,59 @@ def test_random_chains_keep_every_bit(name: str) -> None:
             for got, want in zip(schedule.run(*arrays), expected, strict=True):
                 assert np.array_equal(got, want), (name, seed, [str(s) for s in schedule.steps])
     assert steps > 60 * 3
+
+
+def shape(rng: random.Random, schedule: Schedule) -> None:
+    """Split some loops of some stages, once or twice, and reorder them: mostly tiles outside, what is in
+    them inside."""
+    for stage in dict.fromkeys([t for s in statements(schedule.program.body) for t in targets(s)]):
+        chain = [f.var for f in loops_on(find_writers(schedule.program.body, stage)[0])]
+        for loop in list(chain) if rng.random() < 0.65 else []:
+            at, parts = chain.index(loop), [f"{loop}.0", f"{loop}.1"]
+            schedule.split(loop, rng.randint(1, 6))
+            if rng.random() < 0.4:
+                which = rng.randint(0, 1)
+                schedule.split(parts[which], rng.randint(1, 4))
+                parts[which : which + 1] = [f"{parts[which]}.0", f"{parts[which]}.1"]
+            chain[at : at + 1] = parts
+        if len(chain) > 1:
+            order = sorted(chain, key=lambda n: n.count("1") * (rng.random() < 0.8) + rng.random() / 2)
+            schedule.reorder(*order)
+
+
+def place(rng: random.Random, program: Program) -> Step:
+    """A step that moves or stages something."""
+    names = [s.var for s in statements(program.body) if isinstance(s, For)]
+    stage = rng.choice([t for s in statements(program.body) for t in targets(s)])
+    read = [e.buffer for e in loads(program.body)]
+    loop, around = rng.choice(names), rng.choice([*names, ""])
+    kinds: list[Callable[[], Step]] = [
+        lambda: ReverseComputeAt(stage, loop),
+        lambda: ReverseComputeAt(stage, loop),
+        lambda: ComputeAt(stage, loop),
+        lambda: CacheWrite(stage, around, "stack"),
+        lambda: pack(rng, program, around, read),
+        lambda: CacheRead(rng.choice(read), around, pad=rng.random() < 0.5),
+        lambda: ReverseInline(stage),
+        lambda: Parallel(loop),
+    ]
+    return rng.choice(kinds)()
+
+
+@pytest.mark.parametrize("name", ["linear", "normalise"])
+def test_stages_move_between_ragged_tiles(name: str) -> None:
+    program = PROGRAMS[name]()
+    arrays = inputs(program, 2)
+    (expected,) = interpret(program, arrays)
+    moved = 0
+    for seed in range(100):
+        rng, s = random.Random(seed), Schedule(program)
+        shape(rng, s)
+        for _ in range(8):
+            with suppress(ScheduleError):
+                s.apply(place(rng, s.program))
+        verify(s.program)
+        moved += sum(isinstance(step, (ComputeAt, ReverseComputeAt, ReverseInline)) for step in s.steps)
+        assert np.array_equal(s.run(*arrays)[0], expected), (name, seed, [str(x) for x in s.steps])
+        assert Schedule.from_json(program, s.to_json()).program == s.program
+    assert moved > 15

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..ir.affine import Affine, affine, bound, conjuncts, interval
+from ..ir.affine import Affine, bound, conjuncts, interval
 from ..ir.dtypes import i64
 from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Op, Prefetch, Stmt, Store, Update, Var
 from ..ir.walk import free_vars, loads
@@ -242,12 +242,3 @@ def _opened(key: Key, settled: set[Key]) -> list[_Equation]:
             terms.pop("", None)
             return [_Equation(0, 0, terms)]
     return []
-
-
-def affine_names(exprs: Iterable[Expr]) -> frozenset[str]:
-    """The loop variables that index expressions use."""
-    out: frozenset[str] = frozenset()
-    for expr in exprs:
-        form = affine(expr)
-        out |= free_vars(expr) if form is None else form.names
-    return out

@@ -1,5 +1,4 @@
-"""Guards: which accesses need one, what is left of one for another statement, and which ones are no longer
-needed."""
+"""Guards: which accesses need one, what one says for another statement, which ones can go."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Joining stages: inline puts a stage into its readers, reverse_inline puts an elementwise reader into its
-stage."""
+"""Joining stages: inline (a stage into its readers) and reverse_inline (a reader into its stage)."""
 
 from __future__ import annotations
 

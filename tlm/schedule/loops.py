@@ -1,5 +1,4 @@
-"""Shaping loops: split, fuse, reorder, tile. None of them changes which elements are computed, only their
-order."""
+"""Shaping loops: split, fuse, reorder, tile. They change the order of the iterations, not which there are."""
 
 from __future__ import annotations
 
@@ -21,8 +20,10 @@ Tail = Literal["guard", "peel", "exact"]
 
 @dataclass(frozen=True, slots=True)
 class Split(Step):
-    """for k in n: S(k)  ->  for k.0 in ceil(n/factor): for k.1 in factor: if k.0*factor + k.1 < n:
-    S(k.0*factor + k.1)
+    """One loop into two: the outer one over blocks of `factor`, the inner one within a block.
+
+        for k in n: S(k)
+    ->  for k.0 in ceil(n / factor): for k.1 in factor: if k.0 * factor + k.1 < n: S(k.0 * factor + k.1)
 
     No guard is made where the factor divides n. `tail="peel"` runs the rest in a loop k.t of its own instead;
     `tail="exact"` refuses a factor that does not divide. A factor above n is taken as n.

@@ -1,5 +1,4 @@
-"""The shared part of cache_write and rfactor: a statement writes a new buffer, and a second nest brings
-the results home."""
+"""What cache_write and rfactor share: results go to a new buffer, and a second nest brings them home."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Taking reductions apart: the start from the steps (decompose_reduction), and one result into partial
-ones (rfactor)."""
+"""Taking reductions apart: the start from the steps, and one result into partial results."""
 
 from __future__ import annotations
 
@@ -21,8 +20,10 @@ from .staging import staged
 
 @dataclass(frozen=True, slots=True)
 class DecomposeReduction(Step):
-    """for at: for i: for k: C[i] (k)+= v  ->  {for i@init: C[i@init] = identity}; for at: for i: for k: C[i]
-    (k; no init)+= v
+    """The start of a reduction becomes a statement of its own.
+
+        for at: for i: for k: C[i] (k)+= v
+    ->  for i@init: C[i@init] = identity; for at: for i: for k: C[i] (k; no init)+= v
 
     The start is placed right before loop `at`, which must be around the reduction of `stage`; where a
     reduction loop is outside of `at`, it runs in the first iteration of that loop only.
@@ -119,13 +120,15 @@ def _identity(program: Program, update: Update, place: tuple[Expr, ...]) -> Stmt
 
 @dataclass(frozen=True, slots=True)
 class RFactor(Step):
-    """for i: for k.0: for k.1: C[i] (k.0, k.1)+= v, on k.1  ->  alloc rf: {for i: for k.0: for k.1: rf[i,
-    k.1] (k.0)+= v}; for i@rf: for k.1@rf: C[i@rf] (k.1@rf)+= rf[i@rf, k.1@rf]
+    """Each iteration of reduction loop `loop` gets a partial result of its own; a second nest combines them.
 
-    Each iteration of `loop` gets a partial result of its own, so that `loop` can be parallel (a split
-    reduction) or vectorised (lanes). It becomes the first dimension of the new buffer on the heap (whole
-    partial results apart), the last one in other memory (lanes side by side). Both nests stand under loop
-    `at`; empty means the whole nest of the reduction.
+        for i: for k.0: for k.1: C[i] (k.0, k.1)+= v
+    ->  alloc rf: {for i: for k.0: for k.1: rf[i, k.1] (k.0)+= v};
+        for i@rf: for k.1@rf: C[i@rf] (k.1@rf)+= rf[i@rf, k.1@rf]
+
+    Then `loop` can be parallel (a split reduction) or vectorised (lanes). It becomes the first dimension of
+    the new buffer on the heap (whole partial results apart), the last in other memory (lanes side by side).
+    Both nests stand under loop `at`; empty means the whole nest of the reduction.
     """
 
     primitive: ClassVar[str] = "rfactor"

@@ -1,5 +1,4 @@
-"""The part of a buffer that accesses cover while the loops outside have one value: a box, or an exact
-tile."""
+"""The part of a buffer that accesses cover in one iteration of the loops outside: a box, or an exact tile."""
 
 from __future__ import annotations
 

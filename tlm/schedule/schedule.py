@@ -1,5 +1,4 @@
-"""The face of scheduling: a program, and the steps taken so far. Every step checks, rewrites, and can be
-printed and run."""
+"""The face of scheduling: a program and the steps taken so far, each of which can be printed and run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Stages: the nest that computes one buffer, taking it out of the program, and the dependences that moving
-it must keep."""
+"""Stages: the nest that computes one buffer, and what moving it must keep."""
 
 from __future__ import annotations
 

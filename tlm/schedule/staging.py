@@ -1,5 +1,4 @@
-"""Staging in faster memory: cache_read copies what a loop reads, cache_write accumulates what a loop
-writes."""
+"""Staging in faster memory: cache_read for what a loop reads, cache_write for what it writes."""
 
 from __future__ import annotations
 
@@ -177,8 +176,10 @@ def _spot(leaves: Sequence[Path], start: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class CacheWrite(Step):
-    """for at: for i: for k: C[..i..] (k)+= v  ->  for at: alloc acc: {for i: for k: acc[i] (k)+= v}; for
-    i@acc: C[..i@acc..] = acc[i@acc]
+    """What a loop writes is accumulated in faster memory, and written back once.
+
+        for at: for i: for k: C[..i..] (k)+= v
+    ->  for at: alloc acc: {for i: for k: acc[i] (k)+= v}; for i@acc: C[..i@acc..] = acc[i@acc]
 
     `layout` orders the dimensions of the new buffer: the loops inside `at` that C's place depends on, in nest
     order where none are given. Where C is also reduced over loops outside `at`, the write-back adds to C over

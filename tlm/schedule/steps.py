@@ -1,5 +1,4 @@
-"""The table of primitives by name, and schedules as JSON. What comes from a file is untrusted: strict, and
-bounded."""
+"""The table of primitives, and schedules as JSON. A file is untrusted: reading it is strict and bounded."""
 
 from __future__ import annotations
 
