@@ -1,6 +1,6 @@
-"""The FMA peak of one core, measured with a kernel of our own: independent accumulators, operands in registers or L1.
+"""The FMA peak of one core, measured with a kernel of our own: independent sums, operands in registers or L1.
 
-    python -m bench.peak [--target avx512]
+python -m bench.peak [--target avx512]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STEPS = 200_000
 
 
 def peak_program(lanes: int) -> Program:
-    """acc[r, l] += x[l] * y[r, l] for STEPS steps over CHAINS vectors of `lanes`; the sums are written once at the end."""
+    """acc[r, l] += x[l] * x[l], STEPS times, for CHAINS vectors of `lanes`; written once, at the end."""
     x = Buffer("x", (lanes,), f32)
     out = Buffer("out", (CHAINS, lanes), f32)
     acc = Buffer("acc", (CHAINS, lanes), f32, "register")

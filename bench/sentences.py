@@ -1,10 +1,10 @@
-"""Every sentence is a legal schedule: random and generated ones over many shapes and targets are decoded and applied.
+"""Every sentence is a legal schedule: random and generated ones, over many shapes and targets, are applied.
 
     python -m bench.sentences --random 100000 --generated 10000 --shapes 500
-    python -m bench.sentences --random 0 --generated 0 --run 2000       # small shapes, run and compared with numpy
+    python -m bench.sentences --random 0 --generated 0 --run 2000    # small shapes, run and compared
 
-The second form runs each schedule in the interpreter and as compiled code; on integer-valued f32 both must equal numpy
-bit for bit.
+The second form runs each schedule in the interpreter and as compiled code; on integer-valued f32 both must
+equal numpy bit for bit.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def product(shape: Shape, form: int) -> Program:
 
 
 def shapes(count: int, largest: int, rng: Random) -> list[tuple[Shape, int]]:
-    """Extents of 1, primes, powers of two and anything between, up to `largest`, with at most 2^40 multiply-adds."""
+    """Extents of 1, primes, powers of two and others, up to `largest`; at most 2^40 multiply-adds."""
     out: list[tuple[Shape, int]] = []
     primes = [p for p in PRIMES if p <= largest]
 
@@ -77,7 +77,7 @@ def shapes(count: int, largest: int, rng: Random) -> list[tuple[Shape, int]]:
 
 
 def check(job: tuple[Shape, int, int, int, int]) -> tuple[int, list[str]]:
-    """Decide and apply `count` random sentences of one shape on one target; returns how many, and what failed."""
+    """Decide and apply `count` random sentences of a shape on a target; returns how many, and what failed."""
     shape, form, number, count, seed = job
     program, target, failures = product(shape, form), targets()[number], []
     for i in range(count):
@@ -115,7 +115,9 @@ def check_run(job: tuple[Shape, int, int, int]) -> list[str]:
     rng = Random(f"{seed}-{shape}-{form}-{number}")
     scheduled = apply(program, run(space_for(program, target), at_random(rng)).steps)
     data = np.random.default_rng(seed)
-    inputs = [_laid_out(data.integers(-4, 5, b.shape).astype(np.float32), b.element_strides) for b in program.inputs]
+    inputs = [
+        _laid_out(data.integers(-4, 5, b.shape).astype(np.float32), b.element_strides) for b in program.inputs
+    ]
     want = np.matmul(inputs[0], inputs[1]) + (inputs[2] if form == 2 else np.float32(0))
     outputs = {"interpreter": interpret(scheduled, inputs)[0]}
     if target.isa != "neon":
@@ -135,7 +137,10 @@ def _report(name: str, results: Iterable[tuple[int, list[str]]], start: float) -
     for count, failed in results:
         total += count
         failures += failed
-    print(f"{name}: {total} sentences, {len(failures)} rejected, {time.perf_counter() - start:.0f} s", flush=True)
+    print(
+        f"{name}: {total} sentences, {len(failures)} rejected, {time.perf_counter() - start:.0f} s",
+        flush=True,
+    )
     for line in failures[:5]:
         print("  " + line)
     return len(failures)

@@ -53,7 +53,9 @@ def test_split_reductions_compute_the_product(form):
         np.testing.assert_array_equal(interpret(apply(program, found.steps), inputs)[0], want)
 
 
-@pytest.mark.parametrize("shape", [(1, 1021, 1021, 1021), (1, 1024, 8192, 64), (1, 1, 4096, 4096), (1, 10**6, 3, 3)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1021, 1021, 1021), (1, 1024, 8192, 64), (1, 1, 4096, 4096), (1, 10**6, 3, 3)]
+)
 def test_awkward_extents_have_schedules_of_every_decider(shape):
     for form in range(3):
         program = product(shape, form)
@@ -76,7 +78,9 @@ def test_choices_stay_inside_the_vocabulary():
 def test_lockstep_gives_what_one_at_a_time_gives():
     programs = [product(shape, form) for shape, form in shapes(20, 2000, Random(3))]
     alone = [run(space_for(p, AVX512), heuristic) for p in programs]
-    together = run_many([space_for(p, AVX512) for p in programs], lambda asked: [heuristic(c, ()) for _, c in asked])
+    together = run_many(
+        [space_for(p, AVX512) for p in programs], lambda asked: [heuristic(c, ()) for _, c in asked]
+    )
     assert together == alone
 
 
@@ -99,7 +103,7 @@ def test_repair_keeps_the_answers_that_are_still_offered():
     found = repair(space_for(program, AVX512), wanted, Random(0))
     apply(program, found.steps)
     lanes = dict(wanted)["lanes"]
-    assert dict((c.name, c.options[i].value) for c, i in found.choices)["lanes"] == lanes
+    assert {c.name: c.options[i].value for c, i in found.choices}["lanes"] == lanes
 
 
 def test_roles_come_from_the_structure():

@@ -1,7 +1,7 @@
 """A closed-form decider in the manner of Roller (Zhu et al., OSDI 2022): no measurement, no learning.
 
-Tiles are aligned to vectors and registers, blocks to the caches, and among aligned ones the one with the most reuse and
-the least wasted work wins. One rule for each choice, over the facts that its options state.
+Tiles are aligned to vectors and registers, blocks to the caches, and among aligned ones the one with the most
+reuse and the least wasted work wins. One rule for each choice, over the facts that its options state.
 """
 
 from __future__ import annotations
@@ -48,7 +48,12 @@ def _fits(cache: str, share: float) -> Score:
 
     def score(_: Value, facts: Facts) -> tuple[float, ...]:
         fits = facts[cache] <= share
-        return (-facts.get("imbalance", 0.0), fits, facts["size"] if fits else -facts["size"], -facts.get("waste", 0.0))
+        return (
+            -facts.get("imbalance", 0.0),
+            fits,
+            facts["size"] if fits else -facts["size"],
+            -facts.get("waste", 0.0),
+        )
 
     return score
 

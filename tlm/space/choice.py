@@ -14,8 +14,8 @@ Value = int | str
 class Option:
     """One answer to a choice.
 
-    `facts` are named quantities (>= 0, names from `vocabulary.FACTS`) that say what the option would cost or give in the
-    present state: trip counts, wasted work, bytes of a block. The deciders judge options by these, not by their value.
+    `facts` are named quantities (>= 0, names from `vocabulary.FACTS`) that say what the option would cost or
+    give in the present state: trip counts, wasted work, bytes of a block. Deciders judge options by these.
     """
 
     value: Value

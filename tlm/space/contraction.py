@@ -1,12 +1,14 @@
-"""The space of a contraction on a CPU: GotoBLAS-like blocking with every promising variation, legal by construction.
+"""The space of a contraction on a CPU: blocking as in GotoBLAS, every promising variation, legal by construction.
 
-The nest that the choices spell, from the outside in (Goto and van de Geijn 2008; Van Zee and van de Geijn 2015):
+The nest that the choices spell, from the outside in (Goto and van de Geijn 2008, Van Zee and van de Geijn
+2015):
 
     batch, blocks of m, n and k in any order [packing], tiles of the block in either order,
       k [unrolled, prefetched], rows of the tile (unrolled), columns of the tile (unrolled vectors)
 
-Styles: "outer" holds a tile of rows x vectors of columns in registers; "swapped" the same with rows and columns
-exchanged, where the result is contiguous along m; "dot" keeps a vector of partial sums along k for each element.
+Styles: "outer" holds a tile of rows x vectors of columns in registers; "swapped" the same with rows and
+columns exchanged, where the result is contiguous along m; "dot" keeps a vector of partial sums along k for
+each element.
 
 Deciding is arithmetic on extents; `contraction_steps.py` turns the answers into schedule steps at the end.
 """
@@ -127,7 +129,7 @@ def _lanes(f: Figures, extent: int) -> Asking:
 
 
 def live_registers(f: Figures, rows: int, columns: int) -> int:
-    """Vectors alive in the innermost loop: accumulators, one row of columns, a broadcast (and a product without FMA)."""
+    """Vectors alive in the innermost loop: sums, a row of columns, a broadcast (and a product without FMA)."""
     return rows * columns + columns + (1 if f.target.fma else 2)
 
 
@@ -155,14 +157,15 @@ def _rows(f: Figures, extent: int, columns: int) -> Asking:
         wasted = ceil(extent, count) * count - extent
         facts = (
             ("size", count), ("trips", ceil(extent, count)), ("waste", percent(wasted, extent)),
-            ("registers", percent(live, f.target.registers)), ("intensity", count * columns / (count + columns)),
+            ("registers", percent(live, f.target.registers)),
+            ("intensity", count * columns / (count + columns)),
         )  # fmt: skip
         options.append(Option(count, facts))
     return int((yield from ask("rows", options)))
 
 
 def _split_k(f: Figures, tiles: int) -> Asking:
-    """Sums of separate parts of k in parallel: only where there are fewer tiles than would keep the threads busy."""
+    """Sums of separate parts of k in parallel: only where there are too few tiles to keep the threads busy."""
     threads, options = f.target.threads, [Option(1, (("size", f.k), *f.shared_work(tiles)))]
     if threads > 1 and tiles < 4 * threads and f.k >= 512:
         for parts in (threads, 2 * threads):
@@ -188,7 +191,8 @@ def _block_k(f: Figures, rows: int, columns: int, k: int) -> Asking:
         trips = ceil(k, size)
         facts = (
             ("size", size), ("trips", trips), ("waste", percent(trips * size - k, k)),
-            *f.caches(size * (rows + columns) * f.bytes), ("traffic", percent(2 * (trips - 1) * f.m * f.n, f.k * f.n)),
+            *f.caches(size * (rows + columns) * f.bytes),
+            ("traffic", percent(2 * (trips - 1) * f.m * f.n, f.k * f.n)),
         )  # fmt: skip
         options.append(Option(size, facts))
     return int((yield from ask("block_k", options)))
@@ -234,7 +238,7 @@ def _order(f: Figures, trips: dict[str, int], bytes_of: dict[str, float]) -> Pic
 
 
 def _inner(f: Figures, tiles_m: int, tiles_n: int, rows: int, columns: int, k: int) -> Picking:
-    """Which tile loop of a block is the outer one; the operand of the inner one is streamed through the caches."""
+    """Which tile loop of a block is the outer one; the operand of the inner one streams through the caches."""
     if tiles_m == 1 or tiles_n == 1:
         return "mn"
     options = [
@@ -263,7 +267,7 @@ def _unroll(f: Figures, body: int, k: int) -> Asking:
 
 
 def _prefetch(f: Figures, packed: bool, size: float, k: int) -> Asking:
-    """How many steps of k ahead the unpacked column operand is fetched; worth a question only beyond the L2 cache."""
+    """How many steps of k ahead the unpacked column operand is fetched; asked only beyond the L2 cache."""
     distances = (0,) if packed or size <= f.target.l2 else (0, 4, 16)
     return int((yield from ask("prefetch", [Option(d, (("size", d),)) for d in distances if d < max(k, 1)])))
 
@@ -312,13 +316,13 @@ def _outer(f: Figures, style: str) -> Generator[Choice, int, Plan]:
     prefetch = yield from _prefetch(f, pack_n == "block", bytes_of["kn"], block_k)
     epilogue = yield from _epilogue(f, block_k < depth, split > 1)
     return Plan(
-        style, lanes, vectors, rows, split, parallel, block_k, block_m, block_n, "" if order == "none" else order,
-        inner, pack_n == "block", pack_m == "block", unroll, prefetch, epilogue,
+        style, lanes, vectors, rows, split, parallel, block_k, block_m, block_n,
+        "" if order == "none" else order, inner, pack_n == "block", pack_m == "block", unroll, prefetch, epilogue,
     )  # fmt: skip
 
 
 def _reuse(order: str, own: str, tiles: int, trips: dict[str, int], block: int) -> int:
-    """Times that a packed element is read: by every tile of the other axis, or one block's where that axis is outside."""
+    """Times that a packed element is read: by all tiles of the other axis, or of one block where it is outside."""
     other = "n" if own == "m" else "m"
     needed = [order.index(axis) for axis in (own, "k") if axis in order]
     outside = other in order and (not needed or order.index(other) < max(needed))
@@ -340,6 +344,7 @@ def _dot(f: Figures) -> Generator[Choice, int, Plan]:
     unroll = yield from _unroll(f, rows * columns, ceil(f.k, lanes))
     epilogue = yield from _epilogue(f, False, False)
     return Plan(
-        "dot", lanes, columns, rows, 1, parallel, f.k, block_m, block_n, "" if order == "none" else order, inner,
+        "dot", lanes, columns, rows, 1, parallel, f.k, block_m, block_n,
+        "" if order == "none" else order, inner,
         False, False, unroll, 0, epilogue,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from .problem import Contraction
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answers, resolved. Blocks of m and n are counted in tiles; `order` names the block loops, outermost first."""
+    """The answers. Blocks of m and n are counted in tiles; `order` names the block loops, outermost first."""
 
     style: str
     lanes: int
@@ -85,7 +85,8 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
     width = p.columns * p.lanes
     n_block, n_tile, column = _axis(out, c.n, c.extent(c.n), width, p.block_n)
     m_block, m_tile, row = _axis(out, c.m, c.extent(c.m), p.rows, p.block_m)
-    columns, lane = (), column
+    columns: tuple[str, ...] = ()
+    lane = column
     if p.columns > 1:
         out.append(Split(column, p.lanes))
         columns, lane = (f"{column}.0",), f"{column}.1"
@@ -116,7 +117,7 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
 
 
 def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
-    """Copies of the operands in the order in which the tiles read them, made once for each block that needs them."""
+    """Copies of the operands in the order in which tiles read them, made once for each block that needs them."""
     out: list[Step] = []
     for axis, wanted, operand, inner in (
         ("n", p.pack_n, c.b, (*loops.columns, loops.lane)),
@@ -152,7 +153,7 @@ def _threads(p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
 
 
 def _joining(c: Contraction, p: Plan, partial: str, part: str) -> list[Step]:
-    """The nest that adds up the partial results of a split k: vectors along the columns, threads along the rows."""
+    """The nest that adds up the parts of a split k: vectors along the columns, threads along the rows."""
     row, column, part = (f"{x}@{partial}" for x in (c.m, c.n, part))
     out: list[Step] = []
     if c.extent(c.n) > 1:

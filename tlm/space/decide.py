@@ -89,9 +89,9 @@ def replay(space: Space, values: Sequence[Value]) -> Decided:
 
 
 def repair(space: Space, wanted: Sequence[tuple[str, Value]], rng: Random) -> Decided:
-    """Follow the wanted answers (choice name, value) where offered, else the nearest number or a random option.
+    """Follow the wanted answers (choice name, value) where offered, else the nearest number, else at random.
 
-    Answers are matched by name, so a change early in a sentence keeps every later answer that still makes sense.
+    Answers are matched by name, so a change early in a sentence keeps later answers that still make sense.
     """
     by_name: dict[str, Value] = dict(wanted)
 

@@ -1,4 +1,4 @@
-"""The space of every program without a family of its own: vectors along the contiguous axis, threads along the outer one."""
+"""The space of programs without a family of their own: vectors along the rows, threads along the outer loop."""
 
 from __future__ import annotations
 

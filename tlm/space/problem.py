@@ -1,8 +1,8 @@
 """Reading a contraction out of a program: which loop indexes which operand, and how far apart neighbours lie.
 
-Found from the structure of the statement, not from the operator's name: a sum of products of two loads is a contraction.
-A loop that indexes the first operand and the result is a row axis (m), one of the second and the result a column axis
-(n), one of both operands only is reduced (k), one of all three is a batch axis.
+Found from the structure of the statement, not from the operator's name: a sum of products of two loads is a
+contraction. A loop that indexes the first operand and the result is a row axis (m), one of the second and the
+result a column axis (n), one of both operands only is reduced (k), one of all three is a batch axis.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """A stage after the contraction, with its loops and extents from the outside in; the last runs along its rows."""
+    """A stage after the contraction, with its loops and extents from the outside in."""
 
     stage: str
     loops: tuple[tuple[str, int], ...]
@@ -53,7 +53,7 @@ class Elementwise:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """out[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n], then `epilogue` stages, elementwise."""
+    """out[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n], then `epilogue` stages."""
 
     stage: str
     out: Operand
@@ -119,7 +119,7 @@ def _factors(value: Expr) -> tuple[Load, Load] | None:
 
 
 def contraction(program: Program) -> Contraction | None:
-    """The contraction that `program` starts with, followed only by elementwise stages; None where it is another kind."""
+    """The contraction that `program` starts with, followed only by elementwise stages; None for other programs."""
     stages = list(nests(program.body))
     if not stages:
         return None

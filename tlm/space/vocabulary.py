@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 CHOICES = (
-    "style", "lanes", "columns", "rows", "split_k", "parallel", "block_k", "block_m", "block_n", "order", "inner",
-    "pack_n", "pack_m", "unroll", "prefetch", "epilogue", "width",
+    "style", "lanes", "columns", "rows", "split_k", "parallel", "block_k", "block_m", "block_n", "order",
+    "inner", "pack_n", "pack_m", "unroll", "prefetch", "epilogue", "width",
 )  # fmt: skip
 """Every question that a space may ask."""
 
