@@ -189,3 +189,19 @@ def test_shared_memory_needs_a_gpu() -> None:
     body = Alloc(buffer, For("i", 4, Store("s", (Var("i"),), const(0.0, f32))))
     with pytest.raises(BackendError, match="shared between GPU threads"):
         compile(Program("p", (), (Buffer("y", (4,), f32),), body), target("avx2"))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "u8", "f64"])
+@pytest.mark.parametrize(("n", "k"), [(48, 37), (31, 16), (5, 40), (16, 15)])
+def test_packing_of_a_transposed_operand(dtype: str, n: int, k: int, isa: str) -> None:
+    """Vectors across rows, with tails both ways."""
+    from tlm.ir.dtypes import DTYPES
+
+    d, lanes = DTYPES[dtype], target(isa).vector_bytes // 8
+    blocks = -(-n // (2 * lanes))
+    source, packed = Buffer("B", (n, k), d), Buffer("P", (blocks, k, 2, lanes), d)
+    row = Var("b") * (2 * lanes) + Var("v") * lanes + Var("l")
+    value = op("where", row < n, Load("B", (row, Var("k")), d), const(0, d))
+    store = Store("P", (Var("b"), Var("k"), Var("v"), Var("l")), value)
+    body = For("k", k, For("v", 2, For("l", lanes, store, "vectorize"), "unroll"))
+    check(Program("pack", (source,), (packed,), For("b", blocks, body)), isa)

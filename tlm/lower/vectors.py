@@ -99,8 +99,7 @@ def _with_lane(stmt: Stmt, names: frozenset[str], lane: Expr) -> Stmt:
 
 
 def native_width(stmt: Stmt, vector_bytes: int, dtypes: dict[str, DType]) -> Stmt:
-    """`stmt` with every vector loop cut into vectors of the machine; what is left over, into powers of
-    two."""
+    """`stmt` with every vector loop cut into vectors of the machine, and a shorter one for what is left."""
     match stmt:
         case For(kind="vectorize"):
             return _cut(stmt, max(1, vector_bytes // _widest(stmt.body, dtypes)))
@@ -135,20 +134,21 @@ def _cut(loop: For, lanes: int) -> Stmt:
     extent = loop.extent
     if extent <= 1:
         return replace(loop, kind="unroll")
-    if extent <= lanes and extent & (extent - 1) == 0:
+    if extent <= lanes:
         return loop
     pieces: list[Stmt] = []
     start = 0
     whole = extent // lanes
-    if whole > 1:
+    if whole == 1:
+        pieces.append(_piece(loop, 0, lanes))
+        start = lanes
+    else:
         outer = f"{loop.var}.v"
         body = _piece(loop, Var(outer) * lanes, lanes)
         pieces.append(For(outer, whole, body, "unroll" if whole <= _UNROLL_LIMIT else "serial"))
         start = whole * lanes
-    while start < extent:
-        width = min(lanes, 1 << ((extent - start).bit_length() - 1))
-        pieces.append(_piece(loop, start, width))
-        start += width
+    if start < extent:
+        pieces.append(_piece(loop, start, extent - start))
     return block(*pieces)
 
 

@@ -3,6 +3,7 @@ level 2."""
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import cache
 from typing import Any
@@ -15,6 +16,9 @@ from ...target import Target
 
 # LLVM contexts and target machines are not safe to share between threads.
 LOCK = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A child must not inherit the lock from a thread that it does not have.
+    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 OLDEST = (0, 45)
 """The first version of llvmlite whose LLVM reads the text that is generated."""

@@ -116,8 +116,9 @@ class Leaves(Values):
         values = [self.code(v) for v in stmt.values]
         identity = COMBINERS[stmt.combiner].identity(tuple(dtypes))
         empty = [self.code(Const(c.value, d)) for c, d in zip(identity, dtypes, strict=True)]
+        whole = 1 << (n - 1).bit_length()
         merges = {}
-        width = n
+        width = whole
         while width > 1:
             width //= 2
             merges[width] = self._merge(stmt.combiner, targets, width)
@@ -131,7 +132,12 @@ class Leaves(Values):
                     self.arith.select(bits, n, p, self.text(e, n), value_type(d, n))
                     for p, e, d in zip(parts, empty, dtypes, strict=True)
                 ]
-            size = n
+            if whole > n:
+                parts = [
+                    self._filled(p, self.text(e, n), scalar_type(d), n, whole)
+                    for p, e, d in zip(parts, empty, dtypes, strict=True)
+                ]
+            size = whole
             while size > 2:
                 size //= 2
                 halves = [
@@ -151,6 +157,12 @@ class Leaves(Values):
                 t.store(value)
 
         return run
+
+    def _filled(self, value: str, empty: str, element: str, lanes: int, whole: int) -> str:
+        """`value` with lanes of `empty` after it, `whole` in all."""
+        t = f"<{lanes} x {element}>"
+        picked = ", ".join([f"i32 {min(i, lanes)}" for i in range(whole)])
+        return self.pure(f"shufflevector {t} {value}, {t} {empty}, <{whole} x i32> <{picked}>")
 
     def _half(self, value: str, element: str, size: int, which: int) -> str:
         t = f"<{2 * size} x {element}>"
