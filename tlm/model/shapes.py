@@ -174,7 +174,7 @@ FAMILIES: Mapping[str, Callable[[Random], Shape]] = {
 MOST_WORK = 1_200_000_000
 """Multiply-adds of a shape: about ten milliseconds on one core with AVX-512."""
 
-HELD_OUT_COUNT = 42
+HELD_OUT_COUNT = 60
 
 COMMON = tuple(
     Shape("common", *mkn)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ParamSpec
 
 from ..schedule.steps import Step
 
+P = ParamSpec("P")
 Value = int | str
 
 
@@ -37,12 +40,28 @@ class Choice:
 Space = Generator[Choice, int, tuple[Step, ...]]
 """Yields choices, receives the index of the picked option, returns the steps of the schedule."""
 
-Ask = Generator[Choice, int, Value]
+Ask = Generator[Choice, int, Any]
 
 
-def ask(name: str, options: list[Option]) -> Ask:
-    """Yield the choice and return the picked value; one option is returned without asking."""
-    if len(options) == 1:
-        return options[0].value
-    picked = yield Choice(name, tuple(options))
-    return options[picked].value
+def question(name: str) -> Callable[[Callable[P, list[Option]]], Callable[P, Ask]]:
+    """Turns a function that lists the options into one that asks for one of them and returns its value.
+
+    The list is kept for arguments seen before (they must be hashable): whoever samples a space comes by the
+    same situations again and again. A single option is returned without asking.
+    """
+
+    def wrap(options: Callable[P, list[Option]]) -> Callable[P, Ask]:
+        @lru_cache(maxsize=1024)
+        def choice(*args: P.args, **kwargs: P.kwargs) -> Choice:
+            return Choice(name, tuple(options(*args, **kwargs)))
+
+        def asked(*args: P.args, **kwargs: P.kwargs) -> Ask:
+            one = choice(*args, **kwargs)  # type: ignore[arg-type]  # lru_cache asks for hashables
+            if len(one.options) == 1:
+                return one.options[0].value
+            picked = yield one
+            return one.options[picked].value
+
+        return asked
+
+    return wrap

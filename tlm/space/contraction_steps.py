@@ -117,7 +117,7 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
 
 
 def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
-    """Copies of the operands in the order in which tiles read them, made once for each block that needs them."""
+    """Copies of operands in the order in which tiles read them, made once for each block that needs them."""
     out: list[Step] = []
     for axis, wanted, operand, inner in (
         ("n", p.pack_n, c.b, (*loops.columns, loops.lane)),

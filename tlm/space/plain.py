@@ -1,4 +1,4 @@
-"""The space of programs without a family of their own: vectors along the rows, threads along the outer loop."""
+"""The space of programs without a family of their own: vectors along rows, threads along the outer loop."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ from ..ir.nodes import Program, Store, Update
 from ..ir.walk import buffers
 from ..schedule.steps import Parallel, Split, Step, Vectorize
 from ..target import Target
-from .choice import Option, Space, ask
+from .choice import Option, Space, question
 from .problem import Nest, nests, strides_of
+
+
+@question("width")
+def _width(widths: tuple[int, ...]) -> list[Option]:
+    return [Option(w, (("size", w),)) for w in widths]
+
+
+@question("parallel")
+def _parallel(threads: bool) -> list[Option]:
+    return [Option(w) for w in (("none", "outer") if threads else ("none",))]
 
 
 def plain_space(program: Program, target: Target) -> Space:
@@ -15,10 +25,9 @@ def plain_space(program: Program, target: Target) -> Space:
     found = list(nests(program.body))
     widest = max((target.vector_bytes // _store_bytes(program, s) for _, s in found), default=1)
     widths = [w for w in (widest, widest // 2) if w > 1]
-    width = yield from ask("width", [Option(w, (("size", w),)) for w in (1, *widths)])
+    width = yield from _width((1, *widths))
     threads = target.threads > 1 and any(len(around) > 1 for around, _ in found)
-    words = ("none", "outer") if threads else ("none",)
-    parallel = yield from ask("parallel", [Option(w) for w in words])
+    parallel = yield from _parallel(threads)
     out: list[Step] = []
     for nest in found:
         out += _nest(program, nest, int(width), parallel == "outer")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..ir.affine import affine
 from ..ir.dtypes import DType
@@ -118,8 +119,9 @@ def _factors(value: Expr) -> tuple[Load, Load] | None:
     return None
 
 
+@lru_cache(maxsize=256)
 def contraction(program: Program) -> Contraction | None:
-    """The contraction that `program` starts with, followed only by elementwise stages; None for other programs."""
+    """The contraction that `program` starts with, followed only by elementwise stages; None otherwise."""
     stages = list(nests(program.body))
     if not stages:
         return None

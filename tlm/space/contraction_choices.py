@@ -1,0 +1,270 @@
+"""The questions of the contraction space: for each, the options that are legal and worth asking, with facts.
+
+Each is arithmetic on extents and on the figures of the target, nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
+
+from ..target import Target
+from .choice import Option, question
+from .problem import Contraction
+
+Facts = tuple[tuple[str, float], ...]
+Trips = tuple[tuple[str, int], ...]
+"""Iterations of the loops of each axis."""
+
+
+def ceil(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def percent(part: float, whole: float) -> float:
+    return 100.0 * part / max(whole, 1e-9)
+
+
+def waste(extent: int, tile: int) -> float:
+    """Percent of work that falls outside `extent` when it is cut into tiles."""
+    return percent(ceil(extent, tile) * tile - extent, extent)
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """What facts are computed from. One object a problem and target, compared by identity: quick to hash."""
+
+    c: Contraction
+    target: Target
+    m: int
+    n: int
+    k: int
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(c: Contraction, target: Target) -> Figures:
+        return Figures(c, target, c.extent(c.m), c.extent(c.n), c.extent(c.k))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one summed element: operands are held at this width while they are used."""
+        return self.c.dtype.bytes
+
+    @property
+    def full_lanes(self) -> int:
+        return max(1, self.target.vector_bytes // self.bytes)
+
+    def caches(self, size: float) -> Facts:
+        """Facts about a block of `size` bytes."""
+        t = self.target
+        return ("l1", percent(size, t.l1)), ("l2", percent(size, t.l2)), ("l3", percent(size, t.l3 or t.l2))
+
+    def shared_work(self, trips: int) -> Facts:
+        """Facts about `trips` equal pieces of work dealt to the threads."""
+        threads = self.target.threads
+        busiest = ceil(trips, threads)
+        return ("tasks", percent(trips, threads)), ("imbalance", percent(busiest * threads, trips) - 100)
+
+    def live_registers(self, rows: int, columns: int) -> int:
+        """Vectors alive in the innermost loop: sums, a row of columns, a broadcast, a product without FMA."""
+        return rows * columns + columns + (1 if self.target.fma else 2)
+
+
+def thin(sizes: set[int], limit: int, keep: set[int]) -> list[int]:
+    """At most about `limit` sizes, spread evenly in the logarithm; those in `keep` stay."""
+    ordered = sorted(sizes)
+    if len(ordered) <= limit:
+        return ordered
+    ratio = (ordered[-1] / ordered[0]) ** (1.0 / limit)
+    out: list[int] = []
+    for s in ordered:
+        if s in keep or not out or s >= out[-1] * ratio:
+            out.append(s)
+    return out
+
+
+@question("style")
+def style(f: Figures) -> list[Option]:
+    """Which axis is vectorised: along it the result (for a dot product, both operands) must be contiguous."""
+    c, options = f.c, []
+
+    def offer(value: str, stride: int, size: int, reuse: int) -> None:
+        facts = (("size", size), ("stride", abs(stride) * f.bytes), ("reuse", reuse))
+        options.append(Option(value, facts))
+
+    if c.out.stride(c.n) == 1 and (f.n > 1 or f.m == 1):
+        offer("outer", c.b.stride(c.n), f.n, f.m)
+    if c.out.stride(c.m) == 1 and f.m > 1:
+        offer("swapped", c.a.stride(c.m), f.m, f.n)
+    if c.a.stride(c.k) == 1 and c.b.stride(c.k) == 1 and f.k > 1:
+        offer("dot", 1, f.k, min(f.m, f.n))
+    if not options:
+        offer("outer", c.b.stride(c.n), f.n, f.m)
+    return options
+
+
+@question("lanes")
+def lanes(f: Figures, extent: int) -> list[Option]:
+    """Elements of a vector: the full width, and down to a quarter of it for short axes."""
+    options, width = [], f.full_lanes
+    while width >= max(2, f.full_lanes // 4):
+        if width < 2 * extent or width <= 4:
+            options.append(Option(width, (("size", width), ("waste", waste(extent, width)))))
+        width //= 2
+    return options or [Option(f.full_lanes)]
+
+
+@question("columns")
+def columns(f: Figures, extent: int, width: int) -> list[Option]:
+    """Vectors side by side in a register tile."""
+    options = []
+    for count in (1, 2, 3, 4, 6):
+        fits = f.live_registers(1, count) <= f.target.registers
+        if fits and (count == 1 or count <= ceil(extent, width)):
+            size = count * width
+            facts = (("size", size), ("trips", ceil(extent, size)), ("waste", waste(extent, size)))
+            options.append(Option(count, facts))
+    return options
+
+
+@question("rows")
+def rows(f: Figures, extent: int, vectors: int) -> list[Option]:
+    """Rows of a register tile: all of it must stay in registers."""
+    options = []
+    for count in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16):
+        live = f.live_registers(count, vectors)
+        if count > extent or (live > f.target.registers and count > 1):
+            break
+        facts = (
+            ("size", count), ("trips", ceil(extent, count)), ("waste", waste(extent, count)),
+            ("registers", percent(live, f.target.registers)),
+            ("intensity", count * vectors / (count + vectors)),
+        )  # fmt: skip
+        options.append(Option(count, facts))
+    return options
+
+
+@question("split_k")
+def split_k(f: Figures, tiles: int) -> list[Option]:
+    """Sums of separate parts of k in parallel: only where too few tiles would leave threads without work."""
+    threads, options = f.target.threads, [Option(1, (("size", f.k), *f.shared_work(tiles)))]
+    if threads > 1 and tiles < 4 * threads and f.k >= 512:
+        for parts in (threads, 2 * threads):
+            options.append(Option(parts, (("size", ceil(f.k, parts)), *f.shared_work(tiles * parts))))
+    return options
+
+
+@question("parallel")
+def parallel(f: Figures, trips: Trips) -> list[Option]:
+    """The axis whose blocks are dealt to the threads."""
+    work = f.m * f.n * f.k * f.c.batches
+    options = [Option("none", (("size", work),))]
+    if f.target.threads > 1:
+        for axis, count in trips:
+            if count > 1:
+                options.append(Option(axis, (("size", work), ("trips", count), *f.shared_work(count))))
+    return options
+
+
+@question("block_k")
+def block_k(f: Figures, height: int, width: int, k: int) -> list[Option]:
+    """Steps of k between two visits of a tile; all of k means that every tile is finished in one go."""
+    parts = {ceil(k, p) for p in (1, 2, 3, 4, 6, 8)}
+    sizes = {s for s in (4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024) if s < k} | parts
+    options = []
+    for size in thin({s for s in sizes if s >= min(4, k)}, 12, {k, ceil(k, 2)}):
+        facts = (
+            ("size", size), ("trips", ceil(k, size)), ("waste", waste(k, size)),
+            *f.caches(size * (height + width) * f.bytes),
+            ("traffic", percent(2 * (ceil(k, size) - 1) * f.m * f.n, f.k * f.n)),
+        )  # fmt: skip
+        options.append(Option(size, facts))
+    return options
+
+
+def _block(f: Figures, extent: int, tile: int, depth: int, shared: bool) -> list[Option]:
+    """Tiles of an axis in one block; the count of all tiles means that the axis is not blocked."""
+    tiles = ceil(extent, tile)
+    parts = {ceil(tiles, p) for p in (1, 2, 3, 4, 6, 8, 16)}
+    sizes = {s for s in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if s < tiles} | parts
+    if shared:
+        sizes.discard(tiles)
+    options = []
+    for size in thin(sizes, 9, {tiles, ceil(tiles, f.target.threads)} & sizes):
+        trips = ceil(tiles, size)
+        facts: Facts = (
+            ("size", size * tile), ("trips", trips), ("waste", waste(tiles, size)),
+            *f.caches(size * tile * depth * f.bytes),
+        )  # fmt: skip
+        options.append(Option(size, facts + f.shared_work(trips) if shared else facts))
+    return options
+
+
+block_m, block_n = question("block_m")(_block), question("block_n")(_block)
+
+
+@question("order")
+def order(f: Figures, trips: Trips) -> list[Option]:
+    """The order of the block loops with more than one trip, outermost first."""
+    count = dict(trips)
+    bytes_of = {"mk": f.m * f.k * f.bytes, "kn": f.k * f.n * f.bytes, "mn": 2.0 * f.m * f.n * f.bytes}
+    options = []
+    for nesting in permutations([axis for axis in "mnk" if count[axis] > 1]):
+        # An operand is read again for each trip of a loop outside it that does not index it.
+        traffic = 0.0
+        for operand, size in bytes_of.items():
+            deepest = max((i for i, axis in enumerate(nesting) if axis in operand), default=-1)
+            for axis in nesting[: deepest + 1]:
+                size *= 1 if axis in operand else count[axis]
+            traffic += size
+        facts = (("traffic", percent(traffic, sum(bytes_of.values()))), *f.caches(traffic))
+        options.append(Option("".join(nesting) or "none", facts))
+    return options
+
+
+@question("inner")
+def inner(f: Figures, tiles_m: int, tiles_n: int, height: int, width: int, k: int) -> list[Option]:
+    """Which tile loop of a block is the outer one; the operand of the inner one streams through caches."""
+    if tiles_m == 1 or tiles_n == 1:
+        return [Option("mn")]
+    return [
+        Option("mn", (("trips", tiles_n), *f.caches(tiles_n * width * k * f.bytes))),
+        Option("nm", (("trips", tiles_m), *f.caches(tiles_m * height * k * f.bytes))),
+    ]
+
+
+def _pack(f: Figures, reuse: int, size: float, stride: int) -> list[Option]:
+    """Whether a block of an operand is copied into the order in which the tiles read it."""
+    facts: Facts = (("reuse", reuse), ("stride", abs(stride) * f.bytes))
+    options = [Option("none", facts)]
+    if reuse > 1 or stride > 1:
+        options.append(Option("block", (*facts, *f.caches(size))))
+    return options
+
+
+pack_n, pack_m = question("pack_n")(_pack), question("pack_m")(_pack)
+
+
+@question("unroll")
+def unroll(f: Figures, body: int, k: int) -> list[Option]:
+    """Steps of k in one round of the innermost loop, whose one step has `body` vector operations."""
+    counts = [u for u in (1, 2, 4, 8) if u <= k and (u == 1 or body * u <= 128)]
+    return [Option(u, (("size", u), ("code", body * u))) for u in counts]
+
+
+@question("prefetch")
+def prefetch(f: Figures, packed: bool, size: float, k: int) -> list[Option]:
+    """How many steps of k ahead the unpacked column operand is fetched; asked only beyond the L2 cache."""
+    distances = (0,) if packed or size <= f.target.l2 else (0, 4, 16)
+    return [Option(d, (("size", d),)) for d in distances if d < max(k, 1)]
+
+
+@question("epilogue")
+def epilogue(f: Figures, blocked_k: bool, split: bool) -> list[Option]:
+    """Where elementwise stages run: on the registers of a finished tile, or in nests of their own."""
+    if not f.c.epilogue:
+        return [Option("none")]
+    words = ["separate"] if blocked_k or split else ["fused", "separate"]
+    return [Option(v, f.caches(f.m * f.n * f.bytes)) for v in words]
