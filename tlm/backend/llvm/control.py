@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...ir.nodes import Alloc, Block, For, If, Stmt
 from ...lower.memory import Layout, register_layout
 from ...lower.nests import written
@@ -15,9 +17,9 @@ class Control(Leaves):
 
     def __init__(self) -> None:
         super().__init__()
-        # Compiled statements, by identity and vector loop; one level for each Alloc, which may change what a
-        # name is.
-        self.compiled: list[dict[tuple[int, str | None], Run]] = [{}]
+        # Compiled statements and conditions, by identity and vector loop; one level for each Alloc, which may
+        # change what a name is.
+        self.compiled: list[dict[tuple[int, str | None], Any]] = [{}]
 
     def parallel(self, loop: For) -> None:
         raise NotImplementedError
@@ -57,7 +59,10 @@ class Control(Leaves):
                 run()
 
     def _if(self, stmt: If) -> None:
-        code = self.code(stmt.cond)
+        key = (id(stmt), self.lane)
+        code = self.compiled[-1].get(key)
+        if code is None:
+            code = self.compiled[-1][key] = self.code(stmt.cond)
         known = code.emit()
         if isinstance(known, bool):
             side = stmt.then if known else stmt.other
