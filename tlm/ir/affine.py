@@ -105,6 +105,8 @@ def _collect(expr: Expr, scale: int, terms: dict[str, int]) -> int | None:
             left = _collect(a, scale, terms)
             right = None if left is None else _collect(b, scale if name == "add" else -scale, terms)
             return None if left is None or right is None else left + right
+        case Op("mul", (a, Const(value, _)), dtype) if dtype == i64:
+            return _collect(a, scale * int(value), terms)
         case Op("mul", (a, b), dtype) if dtype == i64:
             for factor, rest in ((b, a), (a, b)):
                 known = affine(factor)

@@ -7,7 +7,7 @@ from typing import Any
 from ...ir.nodes import Alloc, Block, For, If, Stmt
 from ...lower.memory import Layout, register_layout
 from ...lower.nests import written
-from .leaves import Leaves, Run
+from .leaves import Leaves
 from .memory import Place, Runtime
 from .types import value_type
 
