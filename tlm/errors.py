@@ -8,7 +8,7 @@ class TlmError(Exception):
 
 
 class ArgumentError(TlmError, ValueError):
-    """A call with wrong arguments: shapes that do not match, an unknown name, an `out=` that cannot hold the result."""
+    """A call with wrong arguments: shapes that do not match, an unknown name, an unfit `out=`."""
 
 
 class DTypeError(TlmError, TypeError):

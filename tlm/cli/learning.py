@@ -130,7 +130,7 @@ def evaluate(
         list[Path] | None, typer.Argument(help="Folders of tlm train, or the shipped model.")
     ] = None,
     shapes: Annotated[int | None, typer.Option(min=1, help="Of the held-out shapes; default: all.")] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Candidates of the search beside it.")] = 200,
+    trials: Annotated[int, typer.Option(min=1, help="Candidates of the search beside it.")] = 500,
     target: Machine = "cpu",
     threads: Threads = 1,
     rows: Annotated[

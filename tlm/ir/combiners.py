@@ -1,7 +1,7 @@
 """Combiners of reductions: an identity and an associative merge, over tuples where one value is not enough.
 
-A merge is written once, as expressions; the interpreter and every backend build their code from it. Associativity (in
-real arithmetic) is what makes splitting, reordering and factoring of a reduction legal.
+A merge is written once, as expressions; the interpreter and every backend build their code from it.
+Associativity (in real arithmetic) is what makes splitting, reordering and factoring of a reduction legal.
 """
 
 from __future__ import annotations

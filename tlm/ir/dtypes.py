@@ -13,7 +13,7 @@ Kind = Literal["float", "int", "uint", "bool"]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type. `name` is the short name used in programs, `numpy` the name numpy (or ml_dtypes) knows it by."""
+    """An element type: its short name in programs, its bytes, and its name in numpy (or ml_dtypes)."""
 
     name: str
     bytes: int
@@ -60,7 +60,7 @@ def accumulator(dtype: DType) -> DType:
 
 
 def from_numpy(dtype: Any) -> DType:
-    """The DType of a numpy dtype (or of anything with a `.name`, or its name); DTypeError where tlm has none."""
+    """The DType of a numpy dtype (or anything with a `.name`, or a name); DTypeError where tlm has none."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
     found = _BY_NUMPY.get(name) or DTYPES.get(name)
     if found is None:

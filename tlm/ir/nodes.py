@@ -1,4 +1,4 @@
-"""The loop-nest IR: frozen nodes and nothing else. What they mean is in `interpret.py`, how they print in `printer.py`.
+"""The loop-nest IR: frozen nodes, nothing else. `interpret.py` says what they mean, `printer.py` prints them.
 
 A program is a nest of loops over buffers. Expressions are values; statements write buffers.
 
@@ -8,7 +8,7 @@ A program is a nest of loops over buffers. Expressions are values; statements wr
         for k in 6:
           C[i, j] (k)+= A[i, k] * B[k, j]        # starts from the identity of the sum where k == 0
 
-Schedule primitives keep every extent a constant; lowering adds run-time bounds (`For.bound`) and two-sided `If`s.
+Primitives keep every extent a constant; lowering adds run-time bounds (`For.bound`) and two-sided `If`s.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ LoopKind = Literal[
 class Buffer:
     """Storage with a shape. `strides` are in elements; None means row-major (C-contiguous).
 
-    `memory`: "array" is a parameter of the program; "heap" lives in the kernel's workspace; "stack" and "register" are
-    private to one iteration of the loops around their Alloc; "shared" is shared by the threads of one GPU block.
+    `memory`: "array" is a parameter of the program; "heap" lives in the kernel's workspace; "stack" and
+    "register" are private to one iteration of the loops around their Alloc; "shared" belongs to the threads
+    of one GPU block.
     """
 
     name: str
@@ -163,9 +164,9 @@ Expr = Const | Var | Load | Op | Cast
 class For:
     """for var in range(extent): body.
 
-    `kind` marks how the iterations may run. `unroll` asks the backend to repeat the body that many times per step of a
-    serial loop (with a remainder loop). `bound` (lowering only) is a run-time limit: the loop runs while
-    var < min(extent, bound).
+    `kind` marks how the iterations may run. `unroll` asks the backend to repeat the body that many times in
+    each step of a serial loop (with a remainder loop). `bound` (lowering only) is a run-time limit: the loop
+    runs while var < min(extent, bound).
     """
 
     var: str
@@ -213,9 +214,9 @@ class Store:
 class Update:
     """targets[indices] = combiner(targets[indices], values): one step of a reduction.
 
-    `targets` are one buffer each for the parts of the combiner's tuple (one for a plain sum), all under the same
-    `indices`. `axes` names the loops around it over which it reduces. Where `init` is true and every one of `axes` is
-    0, the targets are first set to the combiner's identity.
+    `targets` are one buffer for each part of the combiner's tuple (one for a plain sum), all under the same
+    `indices`. `axes` names the loops around it over which it reduces. Where `init` is true and every one of
+    `axes` is 0, the targets are first set to the combiner's identity.
     """
 
     targets: tuple[str, ...]

@@ -1,8 +1,10 @@
 """The closed table of elementwise operations: arity, result type, and how each one prints.
 
 Meaning (numpy's, evaluated in the operands' dtype; integers wrap):
-- div is true division on floats; on integers use floordiv (floor), mod (sign of the divisor), quot and rem (truncating).
-- minimum and maximum return NaN where either operand is NaN; shifts and bit operations are for integers and bool.
+- div is true division on floats; integers have floordiv (floor), mod (sign of the divisor), and quot and rem
+  (truncating).
+- minimum and maximum return NaN where either operand is NaN; shifts and bit operations are for integers and
+  bool.
 - "where" picks args[1] where args[0] is true, else args[2].
 """
 
@@ -19,7 +21,7 @@ Rule = Literal["same", "compare", "logic", "float", "integer", "where", "test"]
 
 @dataclass(frozen=True, slots=True)
 class OpInfo:
-    """`symbol` is the infix form, or None for name(args). `rule` gives the result's dtype and what is accepted."""
+    """`symbol`: the infix form, or None for name(args). `rule`: what is accepted, and the result's dtype."""
 
     arity: int
     rule: Rule
@@ -29,7 +31,8 @@ class OpInfo:
 OPS: dict[str, OpInfo] = {
     "add": OpInfo(2, "same", "+"), "sub": OpInfo(2, "same", "-"), "mul": OpInfo(2, "same", "*"),
     "div": OpInfo(2, "float", "/"), "floordiv": OpInfo(2, "same", "//"), "mod": OpInfo(2, "same", "%"),
-    "quot": OpInfo(2, "integer"), "rem": OpInfo(2, "same"), "pow": OpInfo(2, "same"), "atan2": OpInfo(2, "float"),
+    "quot": OpInfo(2, "integer"), "rem": OpInfo(2, "same"),
+    "pow": OpInfo(2, "same"), "atan2": OpInfo(2, "float"),
     "minimum": OpInfo(2, "same"), "maximum": OpInfo(2, "same"),
     "lt": OpInfo(2, "compare", "<"), "le": OpInfo(2, "compare", "<="), "gt": OpInfo(2, "compare", ">"),
     "ge": OpInfo(2, "compare", ">="), "eq": OpInfo(2, "compare", "=="), "ne": OpInfo(2, "compare", "!="),
@@ -39,7 +42,8 @@ OPS: dict[str, OpInfo] = {
     "fma": OpInfo(3, "float"), "where": OpInfo(3, "where"),
     "isnan": OpInfo(1, "test"), "isfinite": OpInfo(1, "test"),
     **{name: OpInfo(1, "float") for name in (
-        "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan",
+        "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan",
+        "asin", "acos", "atan",
         "sinh", "cosh", "tanh", "erf", "erfc", "logistic", "floor", "ceil", "round", "trunc", "cbrt")},
 }  # fmt: skip
 

@@ -5,7 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from .nodes import Alloc, Block, Buffer, Cast, Const, Expr, For, If, Load, Op, Prefetch, Program, Stmt, Store, Update, Var
+from .nodes import (
+    Alloc,
+    Block,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Load,
+    Op,
+    Prefetch,
+    Program,
+    Stmt,
+    Store,
+    Update,
+    Var,
+)
 
 Node = Expr | Stmt
 
@@ -74,7 +91,9 @@ def map_exprs(stmt: Stmt, f: Callable[[Expr], Expr]) -> Stmt:
         case Store(buffer, indices, value):
             return Store(buffer, tuple([f(i) for i in indices]), f(value))
         case Update():
-            return replace(stmt, indices=tuple([f(i) for i in stmt.indices]), values=tuple([f(v) for v in stmt.values]))
+            return replace(
+                stmt, indices=tuple([f(i) for i in stmt.indices]), values=tuple([f(v) for v in stmt.values])
+            )
         case Prefetch(buffer, indices, locality):
             return Prefetch(buffer, tuple([f(i) for i in indices]), locality)
     raise TypeError(f"not a statement: {stmt!r}")

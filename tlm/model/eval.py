@@ -1,8 +1,7 @@
 """The judgement of a model: held-out shapes, one generated program against search, a closed form, and dice.
 
-All ways of one shape are timed again in turns in one process, so that their ratios are paired; "best" is
-the fastest of them all in that timing. Shapes that were done are read from the file of rows, so a killed
-evaluation goes on.
+First every shape is searched, then all ways of one shape are timed again in turns in one process, so that
+their ratios are paired. What was done is read from the file of rows, so a killed evaluation goes on.
 """
 
 from __future__ import annotations
@@ -48,8 +47,9 @@ Search = Callable[..., Found]
 @dataclass(frozen=True, slots=True)
 class Row:
     """One shape. By way ("search", "one", "one of 8", "heuristic", "random", "best of 10 random"; with
-    several models "one #0" and so on): `fraction` best time / time, 0 where it failed; `seconds` of work
-    until the program is known; `microseconds` of one run."""
+    several models "one #0" and so on): `fraction` time of the search's program / time (without a search, of
+    the fastest way), 0 where it failed; `seconds` of work until the program is known; `microseconds` of one
+    run."""
 
     shape: str
     family: str
@@ -97,7 +97,7 @@ def evaluate(
     model_dirs: Sequence[str | Path],
     *,
     shapes: int | Sequence[Shape] | None = None,
-    trials: int = 200,
+    trials: int = 500,
     seed: int = 0,
     target: Target | None = None,
     search: Search | None = None,
@@ -121,18 +121,63 @@ def evaluate(
     digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in models.items()}
     about = {"models": digests, "trials": trials, "seed": seed, "target": machine.key}
     path = Path(rows) if rows is not None else None
-    done = _read(path, about)
-    ways = _Ways(machine, networks, trials, seed, search, heuristic)
-    found = []
+    ways = _Ways(machine, networks, trials, seed, heuristic)
     with Store(store_path) as store, measurer(machine) as active:
+        searched = {}
+        if search is not None:
+            searched = search_all(
+                chosen, search, active, store, trials=trials, seed=seed, rows=path, progress=progress
+            )
+        done = {name: Row(**row) for name, row in _read(path, about).items()}
+        found = []
         for number, shape in enumerate(chosen):
-            row = done.get(str(shape)) or ways.row(shape, active, store)
+            row = done.get(str(shape)) or ways.row(shape, active, searched.get(str(shape)))
             if path is not None and str(shape) not in done:
-                _append(path, about, row)
+                _append(path, about, str(shape), asdict(row))
             found.append(row)
             shown = ", ".join(f"{way} {f:.2f}" for way, f in row.fraction.items())
             progress("eval", number + 1, len(chosen), f"{shape}: {shown}")
     return Report(tuple(found), about)
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search of one shape found, and the seconds that it took."""
+
+    best: Values | None
+    seconds: float
+
+
+def search_all(
+    shapes: Sequence[Shape],
+    search: Search,
+    measurer: Measurer,
+    store: Store,
+    *,
+    trials: int,
+    seed: int,
+    rows: Path | None,
+    progress: Progress = silent,
+) -> dict[str, Searched]:
+    """The best program of a search of `trials` measurements for each shape; `rows` has those done before."""
+    about = {"search": trials, "seed": seed, "target": measurer.target.key}
+    done = {
+        n: Searched(None if d["best"] is None else tuple(d["best"]), d["seconds"])
+        for n, d in _read(rows, about).items()
+    }
+    for number, shape in enumerate(shapes):
+        if str(shape) in done:
+            continue
+        began = time.perf_counter()
+        found = search(
+            shape.program(), measurer.target, measurer, trials=trials, seed=seed, store=store, resume=False
+        )
+        one = Searched(found.best, time.perf_counter() - began)
+        done[str(shape)] = one
+        if rows is not None:
+            _append(rows, about, str(shape), asdict(one))
+        progress("search", number + 1, len(shapes), f"{shape}: {one.seconds:.0f} s")
+    return done
 
 
 def _models(model_dirs: Sequence[str | Path]) -> dict[str, Path]:
@@ -151,19 +196,14 @@ class _Ways:
     networks: Mapping[str, Network]
     trials: int
     seed: int
-    search: Search | None
     heuristic: Decide | None
 
-    def row(self, shape: Shape, measurer: Measurer, store: Store) -> Row:
+    def row(self, shape: Shape, measurer: Measurer, searched: Searched | None) -> Row:
         program = shape.program()
         chosen: dict[str, Values | None] = {}
         seconds: dict[str, float] = {}
-        if self.search is not None:
-            began = time.perf_counter()
-            found = self.search(
-                program, self.target, measurer, trials=self.trials, seed=self.seed, store=store, resume=False
-            )
-            chosen["search"], seconds["search"] = found.best, time.perf_counter() - began
+        if searched is not None:
+            chosen["search"], seconds["search"] = searched.best, searched.seconds
         for name, network in self.networks.items():
             self._generated(program, name, network, measurer, chosen, seconds)
         if self.heuristic is not None:
@@ -214,18 +254,19 @@ def _paired(
         raise RecordError(
             f"no program of {program.name} runs: {records[0].message if records else 'none was built'}"
         )
-    best = min(times.values(), key=median)
+    searched = chosen.get("search")
+    best = times[searched] if searched in times else min(times.values(), key=median)
     fraction, micro = {}, {}
     for way, values in chosen.items():
         mine = times.get(values) if values is not None else None
         ratios = [b / t for b, t in zip(best, mine, strict=False)] if mine else [0.0]
-        fraction[way] = min(1.0, median(ratios))
+        fraction[way] = median(ratios)
         micro[way] = 1e6 * median(mine) if mine else math.inf
     return fraction, micro
 
 
-def _read(path: Path | None, about: Mapping[str, Any]) -> dict[str, Row]:
-    """Rows of an earlier run with the same arguments, by shape; others and torn lines are left alone."""
+def _read(path: Path | None, about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What an earlier run with the same arguments wrote, by shape; other and torn lines are left alone."""
     if path is None or not path.exists():
         return {}
     found = {}
@@ -233,14 +274,13 @@ def _read(path: Path | None, about: Mapping[str, Any]) -> dict[str, Row]:
         try:
             data = json.loads(line)
             if data["about"] == about:
-                row = Row(**data["row"])
-                found[row.shape] = row
+                found[str(data["shape"])] = dict(data["row"])
         except (ValueError, KeyError, TypeError):
             continue
     return found
 
 
-def _append(path: Path, about: Mapping[str, Any], row: Row) -> None:
+def _append(path: Path, about: Mapping[str, Any], shape: str, row: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        file.write(json.dumps({"about": about, "row": asdict(row)}) + "\n")
+        file.write(json.dumps({"about": about, "shape": shape, "row": row}) + "\n")

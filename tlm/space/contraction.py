@@ -18,7 +18,7 @@ from collections.abc import Generator
 from ..target import Target
 from . import contraction_choices as ask
 from .choice import Choice, Space
-from .contraction_choices import Figures, ceil
+from .contraction_choices import CHAIN, LONG_SUM, Figures, ceil
 from .contraction_steps import Plan, steps
 from .problem import Contraction
 
@@ -82,8 +82,17 @@ def _dot(f: Figures) -> Generator[Choice, int, Plan]:
     order = yield from ask.order(f, trips)
     inner = yield from ask.inner(f, min(block_m, tiles_m), min(block_n, tiles_n), rows, columns, f.k)
     unroll = yield from ask.unroll(f, rows * columns, ceil(f.k, lanes))
-    epilogue = yield from ask.epilogue(f, False, False)
+    block_k = f.k if f.k <= LONG_SUM * lanes else _long_block(f.k, lanes)
+    epilogue = yield from ask.epilogue(f, block_k < f.k, False)
     return Plan(
-        "dot", lanes, columns, rows, 1, parallel, f.k, block_m, block_n, order.replace("none", ""), inner,
+        "dot", lanes, columns, rows, 1, parallel, block_k, block_m, block_n, order.replace("none", ""), inner,
         False, False, unroll, 0, epilogue,
     )  # fmt: skip
+
+
+def _long_block(k: int, lanes: int) -> int:
+    """Terms of a block of a long dot product: whole vectors, and a last block that starts every lane."""
+    size = CHAIN * lanes
+    while 0 < k % size < lanes and size > lanes:
+        size -= lanes
+    return size

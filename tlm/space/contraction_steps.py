@@ -183,11 +183,16 @@ def _dot_steps(c: Contraction, p: Plan) -> list[Step]:
     out: list[Step] = []
     n_block, n_tile, column = _axis(out, c.n, c.extent(c.n), p.columns, p.block_n)
     m_block, m_tile, row = _axis(out, c.m, c.extent(c.m), p.rows, p.block_m)
-    out.append(Split(c.k, p.lanes))
-    k, lane, batch = f"{c.k}.0", f"{c.k}.1", _batch(c)
+    k, k_block = c.k, tuple[str, ...]()
+    if p.block_k < c.extent(k):
+        out.append(Split(k, p.block_k))
+        k, k_block = f"{k}.1", (f"{k}.0",)
+    out.append(Split(k, p.lanes))
+    k, lane, batch = f"{k}.0", f"{k}.1", _batch(c)
     loops = Loops({"m": m_block, "n": n_block, "k": ""}, {"m": m_tile, "n": n_tile}, k, row, (column,), lane)
     tiles = [loops.tile[axis] for axis in p.inner]
-    out.append(Reorder((*batch, *(loops.block[axis] for axis in p.order), *tiles, k, row, column, lane)))
+    blocks = [loops.block[axis] for axis in p.order]
+    out.append(Reorder((*batch, *blocks, *k_block, *tiles, k, row, column, lane)))
     acc = f"{c.stage}_lanes"
     out += [RFactor(lane, memory="register", at=tiles[-1], name=acc), DecomposeReduction(acc, k)]
     if p.epilogue == "fused":
