@@ -11,5 +11,6 @@ import pytest
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
     yield
     patch.undo()

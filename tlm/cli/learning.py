@@ -19,11 +19,9 @@ Seconds = Annotated[float | None, typer.Option(min=1, help="Stop after this many
 
 def store_path(given: Path | None) -> Path:
     """The store that was asked for, or the user's."""
-    if given is not None:
-        return given
-    from platformdirs import user_data_path
+    from ..measure.store import default_path
 
-    return user_data_path("tlm", appauthor=False, ensure_exists=True) / "measurements.db"
+    return given or default_path()
 
 
 @app.command()

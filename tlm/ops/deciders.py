@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..space.choice import Choice, Value
 from ..space.decide import Decided, at_random, replay, run
 from ..space.spaces import space_for
 from ..target import Target
-from .caching import Chances, recall, remember, sentence_key
+from .caching import Chances, cache, recall, remember, sentence_key
 from .settings import Config, Default, Generate, Heuristic, Random, Search, weights_digest
 
 
@@ -59,11 +60,14 @@ def _search(program: Program, target: Target, how: Search) -> Plan:
 
 def _searched(program: Program, target: Target, how: Search) -> Plan:
     from ..measure.measure import Measurer
+    from ..measure.store import Store
     from ..search.evolve import search
 
     trials = 200 if how.trials is None and how.seconds is None else how.trials
-    with Measurer(target) as measurer:
-        result = search(program, target, measurer, trials=trials, seconds=how.seconds, seed=how.seed)
+    with Measurer(target) as measurer, Store() if cache() else nullcontext() as store:
+        result = search(
+            program, target, measurer, trials=trials, seconds=how.seconds, seed=how.seed, store=store
+        )
     if result.best is None:
         warnings.warn(
             f"the search found no valid schedule of {program.name} ({result.summary}); using the heuristic's",
