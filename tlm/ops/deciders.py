@@ -15,6 +15,7 @@ from ..ir.nodes import Program
 from ..schedule.steps import Step
 from ..space.choice import Choice, Value
 from ..space.decide import Decided, at_random, replay, run
+from ..space.plain import default_steps
 from ..space.spaces import space_for
 from ..target import Target
 from .caching import Chances, cache, recall, remember, sentence_key
@@ -40,7 +41,7 @@ def decide(program: Program, target: Target, how: Config) -> Plan:
 
 
 def _default(program: Program, target: Target, how: Config) -> Plan:
-    return Plan(())
+    return Plan(default_steps(program))
 
 
 def _heuristic(program: Program, target: Target, how: Config) -> Plan:

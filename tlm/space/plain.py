@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..ir.nodes import Program, Store, Update
 from ..ir.walk import buffers
-from ..schedule.steps import Parallel, Split, Step, Vectorize
+from ..schedule.steps import CacheWrite, Parallel, Split, Step, Vectorize
 from ..target import Target
 from .choice import Option, Space, question
+from .contraction_choices import CHAIN, LONG_SUM
 from .problem import Nest, nests, strides_of
 
 
@@ -51,3 +52,14 @@ def _nest(program: Program, nest: Nest, width: int, parallel: bool) -> list[Step
     if parallel and len(around) > 1 and around[0].var not in axes and around[0].extent > 1:
         out.append(Parallel(around[0].var))
     return out
+
+
+def default_steps(program: Program) -> tuple[Step, ...]:
+    """The plain nest, but for long sums: they are cut, so that no running total loses its digits."""
+    out: list[Step] = []
+    for around, statement in nests(program.body):
+        if isinstance(statement, Update) and statement.combiner == "sum" and around:
+            last = around[-1]
+            if last.var in statement.axes and last.extent > LONG_SUM:
+                out += [Split(last.var, CHAIN), CacheWrite(statement.targets[0], f"{last.var}.0")]
+    return tuple(out)
