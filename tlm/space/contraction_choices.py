@@ -13,9 +13,9 @@ from ..target import Target
 from .choice import Option, question
 from .problem import Contraction
 
-LONG_SUM, CHAIN = 4096, 512
-"""A sum of more terms than LONG_SUM is cut so that no running total takes more than CHAIN terms: each step
-rounds to the size of the total, and a million of them would lose three digits (Higham 1993)."""
+LONG_SUM, CHAIN = 4096, 256
+"""A sum of more terms than LONG_SUM is cut so that no running total takes more than CHAIN terms, at any
+level: each step rounds to the size of the total, and a million would lose three digits (Higham 1993)."""
 
 Facts = tuple[tuple[str, float], ...]
 Trips = tuple[tuple[str, int], ...]
@@ -102,7 +102,8 @@ def style(f: Figures) -> list[Option]:
         offer("outer", c.b.stride(c.n), f.n, f.m)
     if c.out.stride(c.m) == 1 and f.m > 1:
         offer("swapped", c.a.stride(c.m), f.m, f.n)
-    if c.a.stride(c.k) == 1 and c.b.stride(c.k) == 1 and f.k > 1:
+    short = f.k <= CHAIN * CHAIN * max(2, f.full_lanes // 4)
+    if c.a.stride(c.k) == 1 and c.b.stride(c.k) == 1 and f.k > 1 and short:
         offer("dot", 1, f.k, min(f.m, f.n))
     if not options:
         offer("outer", c.b.stride(c.n), f.n, f.m)
@@ -153,11 +154,11 @@ def rows(f: Figures, extent: int, vectors: int) -> list[Option]:
 @question("split_k")
 def split_k(f: Figures, tiles: int) -> list[Option]:
     """Sums of separate parts of k in parallel: only where too few tiles would leave threads without work."""
-    threads, options = f.target.threads, [Option(1, (("size", f.k), *f.shared_work(tiles)))]
-    if threads > 1 and tiles < 4 * threads and f.k >= 512:
-        for parts in (threads, 2 * threads):
-            options.append(Option(parts, (("size", ceil(f.k, parts)), *f.shared_work(tiles * parts))))
-    return options
+    threads, least = f.target.threads, ceil(f.k, CHAIN * CHAIN)
+    counts = [least]
+    if threads > 1 and tiles * least < 4 * threads and f.k >= 512:
+        counts += [least * threads, 2 * least * threads]
+    return [Option(c, (("size", ceil(f.k, c)), *f.shared_work(tiles * c))) for c in counts]
 
 
 @question("parallel")

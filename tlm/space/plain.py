@@ -61,5 +61,14 @@ def default_steps(program: Program) -> tuple[Step, ...]:
         if isinstance(statement, Update) and statement.combiner == "sum" and around:
             last = around[-1]
             if last.var in statement.axes and last.extent > LONG_SUM:
-                out += [Split(last.var, CHAIN), CacheWrite(statement.targets[0], f"{last.var}.0")]
+                out += _cut(last.var, last.extent, statement.targets[0])
     return tuple(out)
+
+
+def _cut(loop: str, extent: int, target: str) -> list[Step]:
+    """Blocks of CHAIN terms, and blocks of CHAIN blocks, each with a total of its own."""
+    if extent <= CHAIN * CHAIN:
+        return [Split(loop, CHAIN), CacheWrite(target, f"{loop}.0", name=f"{target}_{loop}")]
+    whole = f"{target}_{loop}"
+    outer = [Split(loop, CHAIN * CHAIN), CacheWrite(target, f"{loop}.0", name=whole)]
+    return [*outer, *_cut(f"{loop}.1", CHAIN * CHAIN, whole)]
