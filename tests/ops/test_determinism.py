@@ -37,13 +37,14 @@ def test_two_processes_write_the_same_sentences_and_the_same_code():
     assert first == second
 
 
-@pytest.mark.parametrize("schedule", ["generate", "heuristic", "random", "default"])
+@pytest.mark.parametrize("schedule", ["generate", "heuristic", "default", *range(4)])
 def test_long_sums_keep_their_digits(schedule):
     """A running f32 total over a million values would lose three digits."""
     import numpy as np
 
     import tlm
 
+    schedule = tlm.Random(schedule) if isinstance(schedule, int) else schedule
     for value, want, within in ((0.1, 100_000, 1.0), (1 / 255, 3921.57, 0.04)):
         row, column = np.full((1, 10**6), value, np.float32), np.ones((10**6, 1), np.float32)
         assert abs(float(tlm.ops.matmul(row, column, schedule=schedule)[0, 0]) - want) < within

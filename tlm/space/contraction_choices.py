@@ -178,9 +178,9 @@ def block_k(f: Figures, height: int, width: int, k: int) -> list[Option]:
     """Steps of k between two visits of a tile; all of k means that every tile is finished in one go."""
     parts = {ceil(k, p) for p in (1, 2, 3, 4, 6, 8)}
     sizes = {s for s in (4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024) if s < k} | parts
-    longest = k if k <= LONG_SUM else CHAIN
+    least, most = (min(4, k), k) if k <= LONG_SUM else (ceil(k, CHAIN), CHAIN)
     options = []
-    for size in thin({s for s in sizes if min(4, k) <= s <= longest}, 12, {k, ceil(k, 2)}):
+    for size in thin({s for s in sizes if least <= s <= most}, 12, {k, ceil(k, 2)}):
         facts = (
             ("size", size), ("trips", ceil(k, size)), ("waste", waste(k, size)),
             *f.caches(size * (height + width) * f.bytes),
