@@ -12,7 +12,7 @@ import pytest
 from tlm.errors import RecordError, ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.nodes import Program
-from tlm.schedule import PRIMITIVES, Schedule, Split, Unroll, Vectorize, apply, from_json, to_json
+from tlm.schedule import PRIMITIVES, CacheRead, Schedule, Split, Unroll, Vectorize, apply, from_json, to_json
 
 
 def matmul(m: int = 8, n: int = 12, k: int = 6) -> Program:
@@ -63,6 +63,19 @@ def test_misspelt_and_stale_names() -> None:
         s.cache_read("C")
     with pytest.raises(ScheduleError, match="there is no memory 'regsiter'"):
         s.cache_write("C", memory="regsiter")
+
+
+def test_new_buffers_have_plain_names() -> None:
+    s = Schedule(matmul()).split("k", 3)
+    for name in ("../../x", 'x"); //', "a b", "", 7):
+        with pytest.raises(ScheduleError, match="is no name of a buffer"):
+            s.cache_write("C", name=name)
+        if name:
+            with pytest.raises(ScheduleError, match="is no name of a buffer"):
+                s.cache_read("A", name=name)
+        with pytest.raises(ScheduleError, match="is no name of a buffer"):
+            s.rfactor("k.0", name=name)
+    assert len(s.history) == 1
 
 
 def test_layouts_name_the_loops_that_the_place_uses() -> None:
@@ -154,6 +167,7 @@ def step(**changes: Any) -> dict[str, Any]:
     return {"step": "split", "loop": "i", "factor": 4, "tail": "guard", **changes}
 
 
+STAGED = to_json([CacheRead("A", "i")])[0]
 HOSTILE: dict[str, Any] = {
     "not a list": {"step": "split"},
     "not an object": ["split"],
@@ -168,6 +182,9 @@ HOSTILE: dict[str, Any] = {
     "a float for a size": [step(factor=4.0)],
     "a long name": [step(loop="i" * 10**6)],
     "a list for a name": [step(loop=["i"])],
+    "a buffer's name that is code": [{**STAGED, "name": 'x"); system("touch m");//'}],
+    "a buffer's name that is a path": [{**STAGED, "name": "../../x"}],
+    "a loop's name with a newline": [step(loop="i\n")],
     "many steps": [step()] * 10**6,
     "many loops": [{"step": "reorder", "loops": ["i"] * 10**5}],
     "nested lists": [{"step": "reorder", "loops": [["i"]]}],

@@ -15,6 +15,7 @@ from ..errors import ScheduleError
 from ..ir.nodes import Alloc, For, Program
 from ..ir.paths import Path, find_loop, find_writers, statements
 from ..ir.printer import text
+from ..ir.verify import NAME
 
 Rewrite = Callable[[], Program]
 _LINES_SHOWN = 60
@@ -73,6 +74,12 @@ class Step:
                 program, f"no statement writes {stage!r}", near(stage, buffer_names(program), "buffers")
             )
         return found
+
+    def new_name(self, program: Program, name: str) -> str:
+        """`name`, made new among the buffers; ScheduleError where no buffer can be called so."""
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise self.refuse(program, f"{name!r} is no name of a buffer", f"Names are {NAME.pattern}.")
+        return fresh(name, buffer_names(program))
 
     def positive(self, program: Program, what: str, value: Any, least: int = 1) -> int:
         """`value` as an integer that is at least `least`."""

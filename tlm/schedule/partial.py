@@ -9,7 +9,7 @@ from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Memory, Progra
 from ..ir.paths import Path, extents_of, guards_on, loops_on, rebuild, targets, with_body
 from ..ir.walk import buffers, free_vars
 from .access import accesses, meet
-from .base import Step, buffer_names, fresh, loop_names
+from .base import Step, loop_names
 from .guards import at_start, relax
 from .rewriting import guarded, nest, replace_all
 
@@ -50,12 +50,11 @@ class Accumulation:
                 program, f"loop {around[0]} is vectorised already", "Stage first, then mark loops."
             )
         old = targets(leaf)
-        taken = buffer_names(program)
         wanted = [f"{t}_{word}" if name is None else name if len(old) == 1 else f"{name}.{t}" for t in old]
         made = cls(
             path,
             spot,
-            tuple([fresh(w, taken) for w in wanted]),
+            tuple([step.new_name(program, w) for w in wanted]),
             tuple([f for f in loops if f.var not in axes]),
             tuple([a for a in axes if a in inner]),
             tuple([a for a in axes if a not in inner]),

@@ -21,7 +21,7 @@ from ..ir.paths import (
     with_body,
 )
 from ..ir.walk import buffers, free_vars, loads, writes
-from .base import Rewrite, Step, buffer_names, fresh, loop_names, near
+from .base import Rewrite, Step, loop_names, near
 from .guards import bounds_guard, relax
 from .partial import Accumulation
 from .regions import box
@@ -75,9 +75,8 @@ class CacheRead(Step):
         spot = _spot(leaves, len(above))
         if self.buffer in writes(spot[-1]):
             raise self.refuse(program, f"{self.buffer} is also written there", "Stage what is only read.")
-        name = fresh(
-            self.name or f"{self.buffer}_{'pack' if self.layout else 'cache'}", buffer_names(program)
-        )
+        kind = "pack" if self.layout else "cache"
+        name = self.new_name(program, self.name or f"{self.buffer}_{kind}")
         places = list(
             dict.fromkeys([e.indices for p in leaves for e in loads(p[-1]) if e.buffer == self.buffer])
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import RecordError
 from ..ir.nodes import Program
+from ..ir.verify import NAME
 from .annotate import Bind, Parallel, PrefetchAhead, Unroll, Vectorize
 from .base import Step
 from .inlining import Inline, ReverseInline
@@ -32,7 +33,6 @@ PRIMITIVES: dict[str, type[Step]] = {
 }  # fmt: skip
 
 MAX_STEPS = 1000
-MAX_NAME = 512
 MAX_NAMES = 64
 MAX_INTEGER = 2**31 - 1
 
@@ -67,9 +67,7 @@ def _step(item: Any, at: int) -> Step:
         raise RecordError(f"step {at} must be an object with the name of a primitive under 'step'")
     cls = PRIMITIVES.get(item["step"])
     if cls is None:
-        raise RecordError(
-            f"step {at}: no primitive {item['step'][:MAX_NAME]!r}; known are {', '.join(PRIMITIVES)}"
-        )
+        raise RecordError(f"step {at}: no primitive {item['step'][:40]!r}; known are {', '.join(PRIMITIVES)}")
     wanted = {f.name: str(f.type) for f in fields(cls)}
     if item.keys() - {"step"} != wanted.keys():
         raise RecordError(
@@ -93,6 +91,7 @@ def _argument(value: Any, kind: str, what: str) -> Any:
         case "str | None" if value is None:
             return None
         case _:
-            if not isinstance(value, str) or len(value) > MAX_NAME:
-                raise RecordError(f"{what} must be a string of at most {MAX_NAME} characters")
+            # Empty is the place before the whole program.
+            if not isinstance(value, str) or (value and not NAME.fullmatch(value)):
+                raise RecordError(f"{what} must be of the form {NAME.pattern}")
     return value
