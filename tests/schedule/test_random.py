@@ -15,9 +15,9 @@ from tlm.ir.build import Builder
 from tlm.ir.dtypes import i32, i64
 from tlm.ir.interpret import interpret
 from tlm.ir.nodes import Alloc, Cast, Const, For, Program, Update, const, op
-from tlm.ir.paths import find_writers, loops_on, statements, targets
+from tlm.ir.paths import find_writers, loops_on
 from tlm.ir.verify import verify
-from tlm.ir.walk import free_vars, loads
+from tlm.ir.walk import free_vars, loads, statements, targets
 from tlm.schedule import (
     Bind,
     CacheRead,

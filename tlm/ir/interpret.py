@@ -1,5 +1,7 @@
 """The interpreter: the definition of what a program means. Everything else is tested against it.
 
+`nodes.py` says in words what each node does; this is the same to the last bit:
+
 - Loops run in order, each operation rounds to its dtype, and an Update combines one value at a time.
 - Memory starts poisoned (NaN, or a marker integer); an access outside a buffer raises BoundsError.
 - Two iterations of a parallel, vectorize, blockIdx, threadIdx or vthread loop that touch one element, one of
@@ -39,9 +41,8 @@ def interpret(program: Program, arrays: Sequence[Array]) -> list[Array]:
 def compile_python(program: Program) -> Callable[[Sequence[Array]], list[Array]]:
     """The function `arrays -> outputs` of a program, to run it more than once."""
     source, namespace = emit(program)
-    exec(
-        compile(source, f"<tlm program {program.name}>", "exec"), namespace
-    )  # only emit's own names are in it
+    # No name of the program is in the source, so that a stored program cannot run code of its own.
+    exec(compile(source, f"<tlm program {program.name}>", "exec"), namespace)
     run = namespace["run"]
 
     def call(arrays: Sequence[Array]) -> list[Array]:

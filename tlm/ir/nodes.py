@@ -26,6 +26,15 @@ LoopKind = Literal[
 ]  # fmt: skip
 
 
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of a C-contiguous array; an empty axis counts as one of extent 1."""
+    out, step = [], 1
+    for extent in reversed(shape):
+        out.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(out))
+
+
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """Storage with a shape. `strides` are in elements; None means row-major (C-contiguous).
@@ -52,13 +61,7 @@ class Buffer:
     @property
     def element_strides(self) -> tuple[int, ...]:
         """Strides in elements, row-major where none are given."""
-        if self.strides is not None:
-            return self.strides
-        out, step = [], 1
-        for extent in reversed(self.shape):
-            out.append(step)
-            step *= max(extent, 1)
-        return tuple(reversed(out))
+        return row_major(self.shape) if self.strides is None else self.strides
 
 
 class _Arithmetic:
@@ -164,9 +167,12 @@ Expr = Const | Var | Load | Op | Cast
 class For:
     """for var in range(extent): body.
 
-    `kind` marks how the iterations may run. `unroll` asks the backend to repeat the body that many times in
-    each step of a serial loop (with a remainder loop). `bound` (lowering only) is a run-time limit: the loop
-    runs while var < min(extent, bound).
+    `kind` says how the iterations may run, never which there are: one after the other ("serial"; "unroll" as
+    copies of the body), on threads ("parallel"), as the lanes of vectors ("vectorize"), on a GPU's blocks and
+    threads. All but the first two promise that no iteration touches what another one writes, except that an
+    Update may reduce over the lanes of its own vectorize loop. `unroll` asks the backend to repeat the body
+    that many times in each step of a serial loop (with a remainder loop). `bound` (lowering only) is a
+    run-time limit: the loop runs while var < min(extent, bound).
     """
 
     var: str
@@ -282,8 +288,12 @@ def binary(name: str, a: object, b: object) -> Op:
     return op(name, a, b)  # type: ignore[arg-type]
 
 
+TRUE, FALSE = Const(True, boolean), Const(False, boolean)
+NOTHING = Block(())
+
+
 def block(*stmts: Stmt) -> Stmt:
-    """Statements in order, flattened; one statement stays itself."""
+    """Statements in order, flattened; one statement stays itself, none are NOTHING."""
     flat: list[Stmt] = []
     for stmt in stmts:
         flat.extend(stmt.stmts if isinstance(stmt, Block) else (stmt,))

@@ -10,21 +10,10 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from .affine import conjuncts
-from .nodes import Alloc, Block, Expr, For, If, Program, Stmt, Store, Update
+from .nodes import Alloc, Block, Expr, For, If, Program, Stmt, block
+from .walk import loops, parts, rewrap, targets
 
 Path = tuple[Stmt, ...]
-
-
-def parts(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements directly inside `stmt`."""
-    match stmt:
-        case For(body=body) | Alloc(body=body):
-            return (body,)
-        case Block(stmts):
-            return stmts
-        case If(_, then, other):
-            return (then,) if other is None else (then, other)
-    return ()
 
 
 def paths(root: Stmt, wanted: Callable[[Stmt], bool]) -> Iterator[Path]:
@@ -35,15 +24,6 @@ def paths(root: Stmt, wanted: Callable[[Stmt], bool]) -> Iterator[Path]:
         if wanted(path[-1]):
             yield path
         stack.extend([(*path, part) for part in reversed(parts(path[-1]))])
-
-
-def statements(root: Stmt) -> Iterator[Stmt]:
-    """Every statement under `root`, itself first, in running order, without the way to it."""
-    stack = [root]
-    while stack:
-        stmt = stack.pop()
-        yield stmt
-        stack.extend(reversed(parts(stmt)))
 
 
 def find(root: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
@@ -61,16 +41,6 @@ def find_alloc(root: Stmt, buffer: str) -> Path | None:
     return find(root, lambda s: isinstance(s, Alloc) and s.buffer.name == buffer)
 
 
-def targets(stmt: Stmt) -> tuple[str, ...]:
-    """The buffers that a Store or an Update writes; none for other statements."""
-    match stmt:
-        case Store(buffer=name):
-            return (name,)
-        case Update(targets=names):
-            return names
-    return ()
-
-
 def find_writers(root: Stmt, buffer: str) -> list[Path]:
     """The paths of all statements that write `buffer`, in running order."""
     return list(paths(root, lambda s: buffer in targets(s)))
@@ -84,21 +54,14 @@ def rebuild(path: Path, new: Stmt) -> Stmt:
 
 
 def put(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
-    """`parent` with its part `old` (that very object) replaced by `new`; a Block inside a Block is
-    flattened."""
+    """`parent` with its part `old` (that very object) replaced by `new`; Blocks are flattened."""
     match parent:
-        case For(var, extent, _, kind, unroll, bound):
-            return For(var, extent, new, kind, unroll, bound)
-        case Alloc(buffer, _):
-            return Alloc(buffer, new)
+        case For() | Alloc():
+            return rewrap(parent, new)
         case If(cond, then, other):
             return If(cond, new, other) if then is old else If(cond, then, new)
         case Block(stmts):
-            out: list[Stmt] = []
-            for stmt in stmts:
-                kept = new if stmt is old else stmt
-                out.extend(kept.stmts if isinstance(kept, Block) else (kept,))
-            return Block(tuple(out))
+            return block(*[new if stmt is old else stmt for stmt in stmts])
     raise TypeError(f"{type(parent).__name__} has no part to replace")
 
 
@@ -123,4 +86,4 @@ def guards_on(path: Path) -> tuple[Expr, ...]:
 
 def extents_of(root: Stmt) -> dict[str, int]:
     """The extent of every loop under `root` by name."""
-    return {s.var: s.extent for s in statements(root) if isinstance(s, For)}
+    return {loop.var: loop.extent for loop in loops(root)}

@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 from ..errors import DTypeError, RecordError, VerifyError
 from .dtypes import DTYPES, DType, boolean, i64
+from .names import NAME
 from .nodes import (
     Alloc,
     Block,
@@ -39,7 +40,7 @@ from .nodes import (
     const,
     op,
 )
-from .verify import MAX_DEPTH, NAME, verify
+from .verify import MAX_DEPTH, verify
 
 VERSION = 1
 MAX_NODES = 20_000

@@ -14,6 +14,9 @@ from math import gcd
 from .affine import Affine, affine, below, conjunction, conjuncts, implied, interval
 from .dtypes import boolean, i64
 from .nodes import (
+    FALSE,
+    NOTHING,
+    TRUE,
     Alloc,
     Block,
     Cast,
@@ -38,8 +41,6 @@ from .walk import walk
 
 _COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 _OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
-_TRUE, _FALSE = const(True, boolean), const(False, boolean)
-_NOTHING = Block(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,9 +286,9 @@ def _logic(expr: Op, c: _Context) -> Expr:
         case Op("and", _, _):
             return _conjunction(conjuncts(expr), c)
     a, b = [_simplify(x, c) for x in expr.args]
-    if _TRUE in (a, b):
-        return _TRUE
-    return b if a in (_FALSE, b) else a if b == _FALSE else op("or", a, b)
+    if TRUE in (a, b):
+        return TRUE
+    return b if a in (FALSE, b) else a if b == FALSE else op("or", a, b)
 
 
 def _conjunction(conds: Iterable[Expr], c: _Context) -> Expr:
@@ -295,8 +296,8 @@ def _conjunction(conds: Iterable[Expr], c: _Context) -> Expr:
     kept: list[Expr] = []
     for cond in [x for whole in conds for x in conjuncts(_simplify(whole, c))]:
         known = implied(cond, c.extents, (*c.facts, *_usable(kept)))
-        if cond == _FALSE or known is False:
-            return _FALSE
+        if cond == FALSE or known is False:
+            return FALSE
         if known is None and cond not in kept:
             kept = [k for k in kept if not (_pure(cond) and implied(k, c.extents, (cond,)))]
             kept.append(cond)
@@ -316,7 +317,7 @@ def _stmt(stmt: Stmt, c: _Context) -> Stmt:
             return _if(_simplify(cond, c), then, other, c)
         case Alloc(buffer, body):
             inner = _stmt(body, c)
-            return _NOTHING if inner == _NOTHING else Alloc(buffer, inner)
+            return NOTHING if inner == NOTHING else Alloc(buffer, inner)
         case Store(buffer, indices, value):
             return Store(buffer, tuple([_simplify(i, c) for i in indices]), _simplify(value, c))
         case Update(indices=indices, values=values):
@@ -337,14 +338,14 @@ def _loop(loop: For, c: _Context) -> Stmt:
     facts = c.facts if limit is None else c.facts + _usable((op("lt", Var(loop.var), limit),))
     body = _stmt(loop.body, _Context({**c.extents, loop.var: loop.extent}, facts))
     never = loop.extent == 0 or (limit is not None and c.implied(op("le", limit, const(0))))
-    return _NOTHING if never or body == _NOTHING else replace(loop, body=body, bound=limit)
+    return NOTHING if never or body == NOTHING else replace(loop, body=body, bound=limit)
 
 
 def _if(cond: Expr, then: Stmt, other: Stmt | None, c: _Context) -> Stmt:
     if isinstance(cond, Const):
-        return _stmt(then, c) if cond.value else _NOTHING if other is None else _stmt(other, c)
+        return _stmt(then, c) if cond.value else NOTHING if other is None else _stmt(other, c)
     under = _stmt(then, _Context(c.extents, c.facts + _usable((cond,))))
     rest = None if other is None else _stmt(other, c)
-    if rest == _NOTHING:
+    if rest == NOTHING:
         rest = None
-    return _NOTHING if under == _NOTHING and rest is None else If(cond, under, rest)
+    return NOTHING if under == NOTHING and rest is None else If(cond, under, rest)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from ..errors import DTypeError, VerifyError
 from .affine import affine, conjuncts, implied, interval
 from .combiners import COMBINERS
 from .dtypes import DType, boolean, i64
+from .names import NAME
 from .nodes import (
     Alloc,
     Block,
@@ -32,9 +32,6 @@ from .nodes import (
 from .optable import result_dtype
 from .printer import text
 from .walk import free_vars, loads, writes
-
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.*@]{0,199}", re.ASCII)
-"""What names of buffers and loops look like; backends turn the marks among these into underscores."""
 
 MAX_ELEMENTS = 2**48
 """Elements of one buffer, and iterations of one loop: all index arithmetic then fits in 64 bits."""

@@ -1,9 +1,13 @@
-"""The only recursion over the IR: children and rebuilding, for expressions and statements."""
+"""Walking and rebuilding the IR: over all nodes, or over statements only, which skips every expression.
+
+What is rebuilt shares the parts that do not change with the original.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from .nodes import (
     Alloc,
@@ -22,9 +26,11 @@ from .nodes import (
     Store,
     Update,
     Var,
+    block,
 )
 
 Node = Expr | Stmt
+Wrapper = TypeVar("Wrapper", bound=For | Alloc)
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -51,6 +57,27 @@ def children(node: Node) -> tuple[Node, ...]:
         case Update(indices=indices, values=values):
             return (*indices, *values)
     raise TypeError(f"not an IR node: {node!r}")
+
+
+def parts(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside `stmt`."""
+    match stmt:
+        case For(body=body) | Alloc(body=body):
+            return (body,)
+        case Block(stmts):
+            return stmts
+        case If(_, then, other):
+            return (then,) if other is None else (then, other)
+    return ()
+
+
+def statements(root: Stmt) -> Iterator[Stmt]:
+    """Every statement under `root`, itself first, in running order."""
+    stack = [root]
+    while stack:
+        stmt = stack.pop()
+        yield stmt
+        stack.extend(reversed(parts(stmt)))
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -101,17 +128,37 @@ def map_exprs(stmt: Stmt, f: Callable[[Expr], Expr]) -> Stmt:
 
 def map_stmt(stmt: Stmt, f: Callable[[Stmt], Stmt]) -> Stmt:
     """Rebuild `stmt` from the leaves up, replacing each statement by f(statement)."""
+    return f(map_parts(stmt, lambda s: map_stmt(s, f)))
+
+
+def map_leaves(stmt: Stmt, f: Callable[[Stmt], Stmt]) -> Stmt:
+    """`stmt` with every Store, Update and Prefetch x replaced by f(x)."""
+    if isinstance(stmt, Store | Update | Prefetch):
+        return f(stmt)
+    return map_parts(stmt, lambda s: map_leaves(s, f))
+
+
+def map_parts(stmt: Stmt, f: Callable[[Stmt], Stmt]) -> Stmt:
+    """`stmt` with each statement x directly inside it replaced by f(x); Blocks are flattened."""
     match stmt:
         case For() | Alloc():
-            body = map_stmt(stmt.body, f)
-            return f(stmt if body is stmt.body else replace(stmt, body=body))
-        case Block(stmts):
-            new = tuple([map_stmt(s, f) for s in stmts])
-            return f(stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else Block(new))
+            return rewrap(stmt, f(stmt.body))
         case If(cond, then, other):
-            return f(If(cond, map_stmt(then, f), None if other is None else map_stmt(other, f)))
-        case _:
-            return f(stmt)
+            yes, no = f(then), None if other is None else f(other)
+            return stmt if yes is then and no is other else If(cond, yes, no)
+        case Block(stmts):
+            new = [f(s) for s in stmts]
+            return stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else block(*new)
+    return stmt
+
+
+def rewrap(stmt: Wrapper, body: Stmt) -> Wrapper:
+    """The loop or allocation `stmt` around another body."""
+    if body is stmt.body:
+        return stmt
+    if isinstance(stmt, Alloc):
+        return Alloc(stmt.buffer, body)  # type: ignore[return-value]
+    return For(stmt.var, stmt.extent, body, stmt.kind, stmt.unroll, stmt.bound)  # type: ignore[return-value]
 
 
 def substitute(node: Expr, values: Mapping[str, Expr]) -> Expr:
@@ -140,25 +187,28 @@ def reads(node: Node) -> frozenset[str]:
     return frozenset(names.union(*(n.targets for n in walk(node) if isinstance(n, Update))))
 
 
+def targets(stmt: Stmt) -> tuple[str, ...]:
+    """The buffers that a Store or an Update writes; none for other statements."""
+    match stmt:
+        case Store(buffer=name):
+            return (name,)
+        case Update(targets=names):
+            return names
+    return ()
+
+
 def writes(stmt: Stmt) -> frozenset[str]:
     """Names of the buffers written under `stmt`."""
-    names: set[str] = set()
-    for n in walk(stmt):
-        match n:
-            case Store(buffer=name):
-                names.add(name)
-            case Update(targets=targets):
-                names.update(targets)
-    return frozenset(names)
+    return frozenset([name for s in statements(stmt) for name in targets(s)])
 
 
 def loops(stmt: Stmt) -> Iterator[For]:
     """Every loop under `stmt`, outer first."""
-    return (n for n in walk(stmt) if isinstance(n, For))
+    return (s for s in statements(stmt) if isinstance(s, For))
 
 
 def buffers(program: Program) -> dict[str, Buffer]:
     """Every buffer of a program by name: parameters, then temporaries in order of allocation."""
     found = {b.name: b for b in program.parameters}
-    found.update((n.buffer.name, n.buffer) for n in walk(program.body) if isinstance(n, Alloc))
+    found.update((s.buffer.name, s.buffer) for s in statements(program.body) if isinstance(s, Alloc))
     return found

@@ -1,29 +1,23 @@
-"""Guards where they cost least: outside the loops that they do not depend on, or as bounds of serial
-loops."""
+"""Guards where they cost least: outside loops that they do not depend on, or as bounds of serial loops."""
 
 from __future__ import annotations
 
 from functools import reduce
 
 from ..ir.affine import Affine, bound, conjunction, conjuncts, implied
-from ..ir.dtypes import boolean
-from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Stmt, block, op
-from ..ir.walk import free_vars, loads
-from .nests import conditional, with_body
-
-NOTHING = Block(())
-FALSE = Const(False, boolean)
+from ..ir.nodes import NOTHING, Alloc, Block, Const, Expr, For, If, Stmt, block, const, op
+from ..ir.walk import free_vars, loads, rewrap
+from .nests import conditional
 
 
 def hoist(stmt: Stmt) -> Stmt:
-    """`stmt` with every condition moved out of the loops, blocks and allocations that do not bind what it
-    uses."""
+    """`stmt` with every condition moved out of the statements around it that do not bind what it uses."""
     match stmt:
         case For(var=var, body=body):
             body = hoist(body)
             if isinstance(body, If):
-                return _out_of_loop(with_body(stmt, body), var, body)
-            return NOTHING if body == NOTHING else with_body(stmt, body)
+                return _out_of_loop(rewrap(stmt, body), var, body)
+            return NOTHING if body == NOTHING else rewrap(stmt, body)
         case Alloc(buffer, body):
             body = hoist(body)
             if isinstance(body, If) and body.other is None:
@@ -54,14 +48,14 @@ def _out_of_loop(loop: For, var: str, guard: If) -> Stmt:
     if guard.other is not None:
         if var in free_vars(guard.cond):
             return loop
-        return If(guard.cond, hoist(with_body(loop, guard.then)), hoist(with_body(loop, guard.other)))
+        return If(guard.cond, hoist(rewrap(loop, guard.then)), hoist(rewrap(loop, guard.other)))
     parts = conjuncts(guard.cond)
     free = [c for c in parts if var not in free_vars(c)]
     if not free:
         return loop
     kept = [c for c in parts if var in free_vars(c)]
     body = If(conjunction(kept), guard.then) if kept else guard.then
-    return If(conjunction(free), with_body(loop, body))
+    return If(conjunction(free), rewrap(loop, body))
 
 
 def _merged(stmts: list[Stmt]) -> Stmt:
@@ -82,8 +76,7 @@ def _without(guard: If, common: list[Expr]) -> Stmt:
 
 
 def bounds(stmt: Stmt, extents: dict[str, int], facts: tuple[Expr, ...] = ()) -> Stmt:
-    """`stmt` with guards of serial loops as bounds, and with conditions decided that follow from loops and
-    guards."""
+    """`stmt` with guards of serial loops as bounds, and without conditions that loops and guards decide."""
     if not conditional(stmt):
         return stmt
     match stmt:
@@ -146,8 +139,7 @@ def _bounded(loop: For, extents: dict[str, int], facts: tuple[Expr, ...]) -> Stm
 
 
 def _limit(cond: Expr, var: str) -> int | Affine | Expr | None:
-    """x such that `cond` says var < x: a constant, or an expression of outer loops; None where it is not
-    of that form."""
+    """x such that `cond` says var < x: a constant, or an expression of outer loops; None for other forms."""
     known = bound(cond)
     if known is None:
         return None
@@ -164,8 +156,4 @@ def _limit(cond: Expr, var: str) -> int | Affine | Expr | None:
 def _ceildiv(form: Affine, c: int) -> Expr:
     if all(k % c == 0 for _, k in form.terms):
         return Affine(-(-form.const // c), tuple([(name, k // c) for name, k in form.terms])).expr()
-    return op("floordiv", form.shift(c - 1).expr(), affine_const(c))
-
-
-def affine_const(value: int) -> Expr:
-    return Affine(value).expr()
+    return op("floordiv", form.shift(c - 1).expr(), const(c))

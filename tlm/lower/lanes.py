@@ -1,5 +1,4 @@
-"""Vectorised reduction axes: a partial sum in each lane, merged once after the reduction instead of in every
-round.
+"""Vectorised reduction axes: a partial sum in each lane, merged once after the reduction.
 
     for k.0 in 6:                                alloc s_lanes: f32[16] register:
       vectorize for k.1 in 16:                     vectorize for k.1@lanes.init in 16: s_lanes[..] = 0
@@ -18,10 +17,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.dtypes import DType
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Stmt, Update, Var, block
-from ..ir.walk import free_vars, reads, substitute, writes
+from ..ir.names import fresh
+from ..ir.nodes import Alloc, Buffer, Expr, For, If, Load, Stmt, Update, Var, block
+from ..ir.walk import free_vars, map_leaves, map_parts, reads, substitute, writes
 from .initial import init_nest
-from .nests import Path, leaves, map_leaves, spatial_copy, with_body
+from .nests import Enclosing, leaves, spatial_copy
 
 # Lanes' worth of partial results that are kept; more than this would not stay in registers.
 _ROWS_LIMIT = 64
@@ -29,24 +29,15 @@ _ROWS_LIMIT = 64
 
 def lane_partials(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
     """`stmt` with partial results per lane for every reduction over a vectorised axis; extends `dtypes`."""
-    match stmt:
-        case For():
-            inside = list(leaves(stmt.body, (stmt,)))
-            for path, leaf in inside:
-                if isinstance(leaf, Update) and _starts_here(path, leaf) and alone(leaf, inside):
-                    return lane_partials(_rewrite(stmt, path, leaf, dtypes), dtypes)
-            return with_body(stmt, lane_partials(stmt.body, dtypes))
-        case Alloc():
-            return with_body(stmt, lane_partials(stmt.body, dtypes))
-        case If(cond, then, other):
-            rest = None if other is None else lane_partials(other, dtypes)
-            return If(cond, lane_partials(then, dtypes), rest)
-        case Block(stmts):
-            return block(*[lane_partials(s, dtypes) for s in stmts])
-    return stmt
+    if isinstance(stmt, For):
+        inside = list(leaves(stmt.body, (stmt,)))
+        for path, leaf in inside:
+            if isinstance(leaf, Update) and _starts_here(path, leaf) and alone(leaf, inside):
+                return lane_partials(_rewrite(stmt, path, leaf, dtypes), dtypes)
+    return map_parts(stmt, lambda s: lane_partials(s, dtypes))
 
 
-def _starts_here(path: Path, update: Update) -> bool:
+def _starts_here(path: Enclosing, update: Update) -> bool:
     """Whether the outermost loop of `path` is where the partial results of `update` should begin."""
     first = path[0]
     lane = next((n for n in path if isinstance(n, For) and n.kind == "vectorize"), None)
@@ -68,13 +59,13 @@ def _starts_here(path: Path, update: Update) -> bool:
     return rows <= _ROWS_LIMIT
 
 
-def alone(update: Update, inside: list[tuple[Path, Stmt]]) -> bool:
+def alone(update: Update, inside: list[tuple[Enclosing, Stmt]]) -> bool:
     """Whether no other statement of the nest touches the targets, which are only merged into after it."""
     others = [s for _, s in inside if s is not update]
     return not any((reads(s) | writes(s)).intersection(update.targets) for s in others)
 
 
-def _rewrite(outer: For, path: Path, update: Update, dtypes: dict[str, DType]) -> Stmt:
+def _rewrite(outer: For, path: Enclosing, update: Update, dtypes: dict[str, DType]) -> Stmt:
     used = frozenset().union(*map(free_vars, update.indices))
     loops = [n for n in path if isinstance(n, For)]
     lane = next(n for n in loops if n.kind == "vectorize")
@@ -85,8 +76,7 @@ def _rewrite(outer: For, path: Path, update: Update, dtypes: dict[str, DType]) -
     names = tuple(fresh(f"{t}_lanes", dtypes) for t in update.targets)
     for name, target in zip(names, update.targets, strict=True):
         dtypes[name] = dtypes[target]
-    # The lane loop is an axis of the target but indexes the partial results, so it leaves the axes of their
-    # update.
+    # The lane loop is an axis of the target but indexes the partial results: it is no axis of their update.
     inner_axes = tuple(a for a in update.axes if a in inside and a != lane.var)
     outer_axes = tuple(a for a in update.axes if a not in inside)
     partial = replace(update, targets=names, indices=at, axes=inner_axes, init=False)
@@ -104,9 +94,3 @@ def _rewrite(outer: For, path: Path, update: Update, dtypes: dict[str, DType]) -
     for name in reversed(names):
         out = Alloc(Buffer(name, shape, dtypes[name], "register"), out)
     return out
-
-
-def fresh(name: str, taken: dict[str, DType]) -> str:
-    return (
-        name if name not in taken else next(n for i in range(2, 1 << 20) if (n := f"{name}{i}") not in taken)
-    )

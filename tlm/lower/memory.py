@@ -1,5 +1,4 @@
-"""Where temporaries can live: registers only where every index is known, the stack only where there is
-room."""
+"""Where temporaries can live: registers where every index is known, the stack where there is room."""
 
 from __future__ import annotations
 
@@ -7,12 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ..ir.affine import Affine, affine
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Prefetch, Stmt, Store, Update
-from .guards import NOTHING
-from .nests import is_read, loads_in, with_body, written
+from ..ir.nodes import NOTHING, Alloc, Block, Buffer, Expr, For, If, Prefetch, Stmt, Store, Update
+from ..ir.walk import rewrap, writes
+from .nests import is_read, loads_in
 
-# Bytes on the stack: of one buffer, and of all that are alive at once. Threads may have stacks of 512 KiB and
-# less.
+# Bytes on the stack, as threads may have little: of one buffer, and of all that are alive at once.
 STACK_BUFFER, STACK_TOTAL = 4096, 32768
 # Elements that are worth holding in registers; a spilled register is worse than an array.
 _REGISTER_SLOTS = 512
@@ -43,7 +41,7 @@ def place(stmt: Stmt, room: int = STACK_TOTAL) -> Stmt:
             return Alloc(buffer, place(body, room))
         case For():
             body = place(stmt.body, room)
-            return NOTHING if body == NOTHING else with_body(stmt, body)
+            return NOTHING if body == NOTHING else rewrap(stmt, body)
         case If(cond, then, other):
             return If(cond, place(then, room), None if other is None else place(other, room))
         case Block(stmts):
@@ -61,7 +59,7 @@ def without_writes(stmt: Stmt, name: str) -> Stmt:
             return NOTHING
         case For() | Alloc():
             body = without_writes(stmt.body, name)
-            return NOTHING if body == NOTHING else with_body(stmt, body)
+            return NOTHING if body == NOTHING else rewrap(stmt, body)
         case If(cond, then, other):
             left = without_writes(then, name)
             right = None if other is None else without_writes(other, name)
@@ -128,15 +126,14 @@ def _accesses(
     lane: For | None,
     found: list[tuple[Affine, int, int, dict[str, int]]],
 ) -> bool:
-    """Collect (offset of lane 0, lanes, stride of the lanes, extents of the loops it uses); False to give
-    up."""
+    """Collect (offset of lane 0, lanes, their stride, extents of the loops in it); False to give up."""
     match stmt:
         case For(kind="unroll"):
             return _accesses(stmt.body, buffer, {**fixed, stmt.var: stmt.extent}, lane, found)
         case For(kind="vectorize"):
             return _accesses(stmt.body, buffer, fixed, stmt, found)
         case For(kind="parallel"):
-            return not is_read(stmt, buffer.name) and buffer.name not in written(stmt)
+            return not is_read(stmt, buffer.name) and buffer.name not in writes(stmt)
         case For():
             single = {**fixed, stmt.var: 1} if stmt.extent == 1 and stmt.bound is None else fixed
             return _accesses(stmt.body, buffer, single, lane, found)

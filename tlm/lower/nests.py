@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
 
 from ..ir.affine import conjunction, conjuncts
-from ..ir.nodes import Alloc, Block, Cast, Expr, For, If, Load, Op, Prefetch, Stmt, Store, Update, Var, block
+from ..ir.nodes import Alloc, Block, Cast, Expr, For, If, Load, Op, Prefetch, Stmt, Store, Update, Var
 from ..ir.walk import free_vars, map_stmt, substitute
 
-Path = tuple[For | If | Alloc, ...]
-Around = TypeVar("Around", bound=For | Alloc)
-
-
-def with_body(stmt: Around, body: Stmt) -> Around:
-    """`stmt` around another body; itself where that is the same one."""
-    if body is stmt.body:
-        return stmt
-    if isinstance(stmt, Alloc):
-        return Alloc(stmt.buffer, body)  # type: ignore[return-value]
-    return For(stmt.var, stmt.extent, body, stmt.kind, stmt.unroll, stmt.bound)  # type: ignore[return-value]
-
-
-def written(stmt: Stmt) -> frozenset[str]:
-    """Names of the buffers written under `stmt`; unlike `walk.writes` it does not look into expressions."""
-    names: set[str] = set()
-    stack = [stmt]
-    while stack:
-        match stack.pop():
-            case For(body=body) | Alloc(body=body):
-                stack.append(body)
-            case Block(stmts):
-                stack.extend(stmts)
-            case If(_, then, other):
-                stack += (then,) if other is None else (then, other)
-            case Store(name, _, _):
-                names.add(name)
-            case Update(targets, _, _, _, _, _):
-                names.update(targets)
-    return frozenset(names)
+Enclosing = tuple[For | If | Alloc, ...]
+"""What is around a statement, outer first; unlike a `paths.Path` without Blocks and the statement itself."""
 
 
 def loads_in(expr: Expr, name: str) -> list[Load]:
@@ -105,7 +76,7 @@ def conditional(stmt: Stmt) -> bool:
     return False
 
 
-def leaves(stmt: Stmt, path: Path = ()) -> Iterator[tuple[Path, Stmt]]:
+def leaves(stmt: Stmt, path: Enclosing = ()) -> Iterator[tuple[Enclosing, Stmt]]:
     """Every Store, Update and Prefetch under `stmt`, with the loops, guards and allocations around it."""
     match stmt:
         case For() | Alloc():
@@ -121,26 +92,13 @@ def leaves(stmt: Stmt, path: Path = ()) -> Iterator[tuple[Path, Stmt]]:
             yield path, stmt
 
 
-def map_leaves(stmt: Stmt, f: Callable[[Stmt], Stmt]) -> Stmt:
-    """`stmt` with every Store, Update and Prefetch replaced by f(it)."""
-    match stmt:
-        case For() | Alloc():
-            return with_body(stmt, map_leaves(stmt.body, f))
-        case If(cond, then, other):
-            return If(cond, map_leaves(then, f), None if other is None else map_leaves(other, f))
-        case Block(stmts):
-            return block(*[map_leaves(s, f) for s in stmts])
-        case _:
-            return f(stmt)
-
-
 def map_loops(stmt: Stmt, f: Callable[[For], For]) -> Stmt:
     """`stmt` with every loop replaced by f(it), the inner ones first."""
     return map_stmt(stmt, lambda s: f(s) if isinstance(s, For) else s)
 
 
 def spatial_copy(
-    path: Path,
+    path: Enclosing,
     axes: tuple[str, ...],
     suffix: str,
     build: Callable[[Mapping[str, Expr]], Stmt],

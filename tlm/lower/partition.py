@@ -19,20 +19,33 @@ from math import gcd
 
 from ..ir.affine import Affine, below, bound, conjunction, conjuncts, implied
 from ..ir.dtypes import boolean
-from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Op, Stmt, Store, Update, block, const
-from ..ir.walk import map_expr, map_exprs, substitute_in
-from .guards import FALSE, NOTHING
-from .nests import conditional, map_leaves, map_loops, picks, with_body
+from ..ir.nodes import (
+    FALSE,
+    NOTHING,
+    TRUE,
+    Alloc,
+    Block,
+    Const,
+    Expr,
+    For,
+    If,
+    Op,
+    Stmt,
+    Store,
+    Update,
+    block,
+    const,
+)
+from ..ir.walk import map_expr, map_exprs, map_leaves, map_parts, rewrap, substitute_in
+from .nests import conditional, map_loops, picks
 
-TRUE = Const(True, boolean)
 # Versions of one nest; each is compiled.
 _VERSIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a statement stands: extents of the loops around it, what is known there, versions still
-    allowed."""
+    """Where a statement stands: extents of loops around it, known conditions, versions still allowed."""
 
     extents: dict[str, int]
     facts: tuple[Expr, ...] = ()
@@ -62,8 +75,7 @@ class Group:
     high: int
 
     def last(self) -> int | None:
-        """The only value of `outer` at which some guards hold and some do not; None where there may be
-        several."""
+        """The only value of `outer` at which just some guards hold; None where there may be several."""
         step = gcd(*[c for _, c in self.outer.terms])
         first = -(-(self.limit - self.high) // step) * step
         return first if first + step >= self.limit - self.low else None
@@ -83,18 +95,14 @@ def partition(stmt: Stmt, scope: Scope) -> Stmt:
             body = _versions(stmt.var, stmt.body, scope.under(stmt))
             if body == NOTHING:
                 return NOTHING
-            loop = with_body(stmt, body)
+            loop = rewrap(stmt, body)
             return _peeled(loop) if stmt.kind == "serial" and stmt.bound is None else loop
         case For():
-            return with_body(stmt, partition(stmt.body, scope.under(stmt)))
-        case Alloc():
-            return with_body(stmt, partition(stmt.body, scope))
+            return rewrap(stmt, partition(stmt.body, scope.under(stmt)))
         case If(cond, then, other):
             rest = None if other is None else partition(other, scope)
             return If(cond, partition(then, scope.knowing(cond)), rest)
-        case Block(stmts):
-            return block(*[partition(s, scope) for s in stmts])
-    return stmt
+    return map_parts(stmt, lambda s: partition(s, scope))
 
 
 def _versions(var: str, body: Stmt, scope: Scope) -> Stmt:
@@ -149,8 +157,7 @@ def _inner_guard(inner: Affine, limit: int) -> Expr:
 
 
 def _split(cond: Expr, scope: Scope, inner: dict[str, int], var: str) -> tuple[Affine, Affine, int] | None:
-    """(outer, inner, n) with `cond` saying outer + inner < n, where it uses `var` and no loop but those
-    known."""
+    """(outer, inner, n) with `cond` saying outer + inner < n; None if not over `var` and known loops."""
     known = bound(cond)
     if known is None:
         return None
@@ -236,7 +243,7 @@ def _decided(stmt: Stmt, group: Group, how: Callable[[Affine, Expr], Expr]) -> S
         match s:
             case For():
                 body = rewrite(s.body)
-                return NOTHING if body == NOTHING else with_body(s, body)
+                return NOTHING if body == NOTHING else rewrap(s, body)
             case Alloc(buffer, body):
                 body = rewrite(body)
                 return NOTHING if body == NOTHING else Alloc(buffer, body)
@@ -256,8 +263,7 @@ def _decided(stmt: Stmt, group: Group, how: Callable[[Affine, Expr], Expr]) -> S
 
 
 def _peeled(loop: For) -> Stmt:
-    """A serial loop whose body is `if var < n: whole else: last` as a loop of whole rounds, then the last
-    one."""
+    """A loop over `if var < n: whole else: last` as a loop over whole rounds, then the last one."""
     if not isinstance(loop.body, If):
         return loop
     whole = _rounds(loop.body.cond, loop)

@@ -1,5 +1,7 @@
-"""From a scheduled program to one that a backend can emit as it stands. Every pass gives a program that
-runs."""
+"""From a scheduled program to one that a backend emits as it stands, by passes that each give a program.
+
+Each is a rewrite of the IR, so the interpreter runs what any of them makes.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 
 
 def lower(program: Program, target: Target) -> Program:
-    """`program` with explicit initialisation, native vectors, versioned tiles, run-time bounds and placed
-    buffers.
+    """`program` with explicit initialisation, native vectors, versioned tiles, bounds and placed buffers.
 
     What it computes is unchanged but for the order in which lanes of a vectorised reduction are merged.
     """

@@ -5,8 +5,7 @@
         C[i, j] (k; no init)+= ..      ->     for k in 6: vectorize for j in 16: C_sum[j] (k; no init)+= ..
                                               vectorize for j@C_sum in 16: C[i, j] = C_sum[j]
 
-The order of the sum does not change. A schedule says the same with cache_write; this is for those that do
-not.
+The order of the sum does not change. This is for schedules that do not say it themselves with cache_write.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.dtypes import DType
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Stmt, Store, Update, Var, block
-from ..ir.walk import free_vars, substitute
-from .lanes import alone, fresh
-from .nests import Path, leaves, map_leaves, spatial_copy, with_body
+from ..ir.names import fresh
+from ..ir.nodes import Alloc, Buffer, Expr, For, If, Load, Stmt, Store, Update, Var, block
+from ..ir.walk import free_vars, map_leaves, map_parts, substitute
+from .lanes import alone
+from .nests import Enclosing, leaves, spatial_copy
 
 # Vectors (or scalars) that one nest may sum in.
 _ROWS_LIMIT = 24
@@ -34,21 +34,12 @@ def promote(stmt: Stmt, dtypes: dict[str, DType], registers: frozenset[str] = fr
                     names = tuple(fresh(f"{t}_sum", dtypes) for t in leaf.targets)
                     dtypes.update({n: dtypes[t] for n, t in zip(names, leaf.targets, strict=True)})
                     return promote(_rewrite(stmt, path, leaf, names, dtypes), dtypes, registers.union(names))
-            return with_body(stmt, promote(stmt.body, dtypes, registers))
-        case For():
-            return with_body(stmt, promote(stmt.body, dtypes, registers))
-        case Alloc(buffer, body):
-            held = registers | {buffer.name} if buffer.memory == "register" else registers
-            return Alloc(buffer, promote(body, dtypes, held))
-        case If(cond, then, other):
-            rest = None if other is None else promote(other, dtypes, registers)
-            return If(cond, promote(then, dtypes, registers), rest)
-        case Block(stmts):
-            return block(*[promote(s, dtypes, registers) for s in stmts])
-    return stmt
+        case Alloc(buffer, _) if buffer.memory == "register":
+            registers |= {buffer.name}
+    return map_parts(stmt, lambda s: promote(s, dtypes, registers))
 
 
-def _fits(path: Path, update: Update, registers: frozenset[str]) -> bool:
+def _fits(path: Enclosing, update: Update, registers: frozenset[str]) -> bool:
     """Whether every loop of `path` either sums or runs over a few registers."""
     used = frozenset().union(*map(free_vars, update.indices))
     rows = 1
@@ -70,7 +61,7 @@ def _fits(path: Path, update: Update, registers: frozenset[str]) -> bool:
 
 
 def _rewrite(
-    outer: For, path: Path, update: Update, names: tuple[str, ...], dtypes: Mapping[str, DType]
+    outer: For, path: Enclosing, update: Update, names: tuple[str, ...], dtypes: Mapping[str, DType]
 ) -> Stmt:
     used = frozenset().union(*map(free_vars, update.indices))
     rows = [n for n in path if isinstance(n, For) and n.var in used]

@@ -5,82 +5,48 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.dtypes import DType
-from ..ir.nodes import (
-    Alloc,
-    Block,
-    Cast,
-    Expr,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Stmt,
-    Store,
-    Update,
-    Var,
-    block,
+from ..ir.nodes import Alloc, Cast, Expr, For, Load, Op, Prefetch, Stmt, Store, Update, Var, block
+from ..ir.walk import (
+    loops,
+    map_expr,
+    map_exprs,
+    map_leaves,
+    map_parts,
+    rewrap,
+    statements,
+    substitute_in,
+    walk,
 )
-from ..ir.walk import loops, map_expr, map_exprs, substitute_in, walk
-from .nests import map_leaves, with_body
 
-# Registers' worth of lanes of one vector loop that are unrolled; longer loops run serially over native
-# vectors.
+# Vectors of one loop that are unrolled; longer loops run serially over native vectors.
 _UNROLL_LIMIT = 8
 
 
 def single_level(stmt: Stmt) -> Stmt:
     """`stmt` where a vector loop around another vector or parallel loop is a serial one."""
-    match stmt:
-        case For():
-            body = single_level(stmt.body)
-            nested = stmt.kind == "vectorize" and any(
-                x.kind in ("vectorize", "parallel") for x in loops(body)
-            )
-            return replace(stmt, body=body, kind="serial" if nested else stmt.kind)
-        case Alloc():
-            return with_body(stmt, single_level(stmt.body))
-        case If(cond, then, other):
-            return If(cond, single_level(then), None if other is None else single_level(other))
-        case Block(stmts):
-            return Block(tuple([single_level(s) for s in stmts]))
-    return stmt
+    new = map_parts(stmt, single_level)
+    if not isinstance(new, For) or new.kind != "vectorize":
+        return new
+    nested = any(x.kind in ("vectorize", "parallel") for x in loops(new.body))
+    return replace(new, kind="serial") if nested else new
 
 
 def private_lanes(stmt: Stmt) -> Stmt:
-    """`stmt` where a temporary of a vector loop gets a last dimension for the lanes and lives around the
-    loop."""
-    match stmt:
-        case For(kind="vectorize"):
-            inside = [n.buffer for n in walk(stmt.body) if isinstance(n, Alloc)]
-            if not inside:
-                return stmt
-            names = frozenset(b.name for b in inside)
-            body = _with_lane(_without_allocs(stmt.body), names, Var(stmt.var))
-            out: Stmt = with_body(stmt, body)
-            for b in reversed(inside):
-                out = Alloc(replace(b, shape=(*b.shape, stmt.extent), strides=None), out)
-            return out
-        case For() | Alloc():
-            return with_body(stmt, private_lanes(stmt.body))
-        case If(cond, then, other):
-            return If(cond, private_lanes(then), None if other is None else private_lanes(other))
-        case Block(stmts):
-            return Block(tuple([private_lanes(s) for s in stmts]))
-    return stmt
+    """`stmt` with temporaries of a vector loop around it, with a last dimension for the lanes."""
+    if not isinstance(stmt, For) or stmt.kind != "vectorize":
+        return map_parts(stmt, private_lanes)
+    inside = [s.buffer for s in statements(stmt.body) if isinstance(s, Alloc)]
+    if not inside:
+        return stmt
+    names = frozenset(b.name for b in inside)
+    out: Stmt = rewrap(stmt, _with_lane(_without_allocs(stmt.body), names, Var(stmt.var)))
+    for b in reversed(inside):
+        out = Alloc(replace(b, shape=(*b.shape, stmt.extent), strides=None), out)
+    return out
 
 
 def _without_allocs(stmt: Stmt) -> Stmt:
-    match stmt:
-        case Alloc(_, body):
-            return _without_allocs(body)
-        case For():
-            return with_body(stmt, _without_allocs(stmt.body))
-        case If(cond, then, other):
-            return If(cond, _without_allocs(then), None if other is None else _without_allocs(other))
-        case Block(stmts):
-            return block(*[_without_allocs(s) for s in stmts])
-    return stmt
+    return _without_allocs(stmt.body) if isinstance(stmt, Alloc) else map_parts(stmt, _without_allocs)
 
 
 def _with_lane(stmt: Stmt, names: frozenset[str], lane: Expr) -> Stmt:
@@ -100,18 +66,9 @@ def _with_lane(stmt: Stmt, names: frozenset[str], lane: Expr) -> Stmt:
 
 def native_width(stmt: Stmt, vector_bytes: int, dtypes: dict[str, DType]) -> Stmt:
     """`stmt` with every vector loop cut into vectors of the machine, and a shorter one for what is left."""
-    match stmt:
-        case For(kind="vectorize"):
-            return _cut(stmt, max(1, vector_bytes // _widest(stmt.body, dtypes)))
-        case For() | Alloc():
-            body = native_width(stmt.body, vector_bytes, dtypes)
-            return with_body(stmt, body)
-        case If(cond, then, other):
-            rest = None if other is None else native_width(other, vector_bytes, dtypes)
-            return If(cond, native_width(then, vector_bytes, dtypes), rest)
-        case Block(stmts):
-            return Block(tuple([native_width(s, vector_bytes, dtypes) for s in stmts]))
-    return stmt
+    if isinstance(stmt, For) and stmt.kind == "vectorize":
+        return _cut(stmt, max(1, vector_bytes // _widest(stmt.body, dtypes)))
+    return map_parts(stmt, lambda s: native_width(s, vector_bytes, dtypes))
 
 
 def _widest(stmt: Stmt, dtypes: dict[str, DType]) -> int:

@@ -6,20 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ..ir.affine import affine
+from ..ir.names import fresh, loop_names
 from ..ir.nodes import Alloc, Block, Expr, For, LoopKind, Prefetch, Program, Stmt, Update, Var, const
-from ..ir.paths import (
-    Path,
-    extents_of,
-    find,
-    loops_on,
-    parts,
-    rebuild,
-    statements,
-    with_body,
-)
-from ..ir.walk import free_vars, loads
+from ..ir.paths import Path, extents_of, find, loops_on, rebuild, with_body
+from ..ir.walk import free_vars, loads, parts, statements
 from .access import accesses, conflicts, meet
-from .base import Rewrite, Step, fresh, loop_names, near
+from .base import Rewrite, Step, near
 from .rewriting import replace_all
 
 # A kernel with more copies of its statements than this takes seconds to compile.

@@ -12,10 +12,10 @@ from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from ..errors import ScheduleError
-from ..ir.nodes import Alloc, For, Program
-from ..ir.paths import Path, find_loop, find_writers, statements
+from ..ir.names import NAME, buffer_names, fresh, loop_names
+from ..ir.nodes import For, Program
+from ..ir.paths import Path, find_loop, find_writers
 from ..ir.printer import text
-from ..ir.verify import NAME
 
 Rewrite = Callable[[], Program]
 _LINES_SHOWN = 60
@@ -23,8 +23,7 @@ _LINES_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Base of the primitives. A refused step raises ScheduleError and changes nothing, because programs
-    are values."""
+    """Base of the primitives. Programs are values, so a step that is refused has changed nothing."""
 
     primitive: ClassVar[str] = "step"
 
@@ -44,8 +43,7 @@ class Step:
         return f"{self.primitive}({', '.join([f'{f.name}={getattr(self, f.name)!r}' for f in fields(self)])})"
 
     def refuse(self, program: Program, reason: str, legal: str = "") -> ScheduleError:
-        """The error of this step: what was asked, why it is refused, what would be legal, and the present
-        nest."""
+        """The error of this step: what was asked, why it is refused, what would be legal, the nest now."""
         hint = f"\n  {legal}" if legal else ""
         return ScheduleError(f"{self}: {reason}{hint}\nThe nest is:\n{_shown(program)}")
 
@@ -103,26 +101,6 @@ def _near_loops(program: Program, name: Any) -> str:
     if heirs:
         return f"{name} was split or fused; what is left of it is {', '.join(heirs)}."
     return near(name, names, "loops")
-
-
-def loop_names(program: Program) -> list[str]:
-    """The names of all loops, outer first."""
-    return [s.var for s in statements(program.body) if isinstance(s, For)]
-
-
-def buffer_names(program: Program) -> list[str]:
-    """The names of all buffers: parameters, then temporaries."""
-    made = [s.buffer.name for s in statements(program.body) if isinstance(s, Alloc)]
-    return [b.name for b in program.parameters] + made
-
-
-def fresh(name: str, taken: Iterable[str]) -> str:
-    """`name`, or `name` with the first number after it that makes it new."""
-    used = set(taken)
-    candidate, count = name, 2
-    while candidate in used:
-        candidate, count = f"{name}{count}", count + 1
-    return candidate
 
 
 def _shown(program: Program) -> str:

@@ -25,13 +25,11 @@ from ..ir.paths import (
     find_writers,
     guards_on,
     loops_on,
-    parts,
     paths,
     rebuild,
-    targets,
     with_body,
 )
-from ..ir.walk import buffers, free_vars, loads
+from ..ir.walk import buffers, free_vars, loads, parts, targets
 from .rewriting import Extents, Values, guarded, replace_cond
 
 

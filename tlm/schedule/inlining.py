@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from ..ir.affine import conjuncts
 from ..ir.nodes import Block, Expr, Load, Program, Store, Var
-from ..ir.paths import Path, extents_of, find_alloc, find_writers, guards_on, parts, paths, rebuild, with_body
-from ..ir.walk import buffers, free_vars, loads
+from ..ir.paths import Path, extents_of, find_alloc, find_writers, guards_on, paths, rebuild, with_body
+from ..ir.walk import buffers, free_vars, loads, parts
 from .base import Rewrite, Step
 from .guards import bounds_guard
 from .rewriting import guarded, map_loads, map_reads, replace_all, replace_cond, replace_vars

@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 
 from ..ir.affine import Affine, below, conjuncts, implied
 from ..ir.nodes import Alloc, Block, Expr, For, If, Program, Stmt, Update, Var, const
-from ..ir.paths import extents_of, find_loop, guards_on, rebuild, statements, with_body
-from ..ir.walk import free_vars
+from ..ir.paths import extents_of, find_loop, guards_on, rebuild, with_body
+from ..ir.walk import free_vars, map_leaves, statements
 from .access import Access, accesses, conflicts, meet
 from .base import Rewrite, Step
-from .rewriting import Extents, guarded, map_leaves, rename_copy, replace_in, split_axis
+from .rewriting import Extents, guarded, rename_copy, replace_in, split_axis
 
 Tail = Literal["guard", "peel", "exact"]
 

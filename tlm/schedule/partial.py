@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from ..ir.names import loop_names
 from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Memory, Program, Stmt, Store, Update, Var
-from ..ir.paths import Path, extents_of, guards_on, loops_on, rebuild, targets, with_body
-from ..ir.walk import buffers, free_vars
+from ..ir.paths import Path, extents_of, guards_on, loops_on, rebuild, with_body
+from ..ir.walk import buffers, free_vars, targets
 from .access import accesses, meet
-from .base import Step, loop_names
+from .base import Step
 from .guards import at_start, relax
 from .rewriting import guarded, nest, replace_all
 

@@ -8,20 +8,8 @@ from typing import ClassVar
 
 from ..ir.affine import Affine, affine, conjuncts, implied
 from ..ir.nodes import Expr, For, Program, Stmt, Store, Update, block
-from ..ir.paths import (
-    Path,
-    extents_of,
-    find_loop,
-    guards_on,
-    loops_on,
-    parts,
-    paths,
-    rebuild,
-    statements,
-    targets,
-    with_body,
-)
-from ..ir.walk import buffers, free_vars, loads
+from ..ir.paths import Path, extents_of, find_loop, guards_on, loops_on, paths, rebuild, with_body
+from ..ir.walk import buffers, free_vars, loads, parts, rewrap, statements, targets
 from .base import Rewrite, Step
 from .guards import bounds_guard
 from .regions import Range, box
@@ -95,7 +83,7 @@ class ComputeAt(Step):
         made = _part(self, program, stage, ranges, buffer.shape, guards_on(path), extents)
 
         def rewrite() -> Program:
-            grown = For(loop.var, loop.extent, block(made, loop.body), loop.kind, loop.unroll, loop.bound)
+            grown = rewrap(loop, block(made, loop.body))
             at = next(n for n, s in enumerate(path) if s is around.stmts[other])
             holder = rebuild(path[at:], grown)
             rest = [holder if s is path[at] else s for s in around.stmts if s is not stage.nest]

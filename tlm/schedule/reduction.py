@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from ..ir.combiners import COMBINERS
 from ..ir.dtypes import boolean
+from ..ir.names import fresh, loop_names
 from ..ir.nodes import Alloc, Block, Const, Expr, For, Op, Program, Stmt, Store, Update, Var, const
 from ..ir.paths import Path, extents_of, find, guards_on, loops_on, paths, rebuild, with_body
 from ..ir.walk import buffers
 from .access import accesses, meet
-from .base import Rewrite, Step, fresh, loop_names
+from .base import Rewrite, Step
 from .guards import at_start
 from .partial import Accumulation
 from .rewriting import guarded, replace_all

@@ -14,14 +14,11 @@ from ..ir.paths import (
     find_writers,
     guards_on,
     loops_on,
-    parts,
     paths,
     rebuild,
-    statements,
-    targets,
     with_body,
 )
-from ..ir.walk import buffers, free_vars, loads
+from ..ir.walk import buffers, free_vars, loads, parts, rewrap, statements, targets
 from .base import Rewrite, Step
 from .guards import at_start
 from .placement import destination
@@ -82,7 +79,7 @@ class ReverseComputeAt(Step):
             for f in reversed(stage.loops):
                 extent = ranges[f.var].extent if f.var in ranges else f.extent
                 moved = For(f.var, extent, moved, f.kind, f.unroll)
-            grown = For(loop.var, loop.extent, block(loop.body, moved), loop.kind, loop.unroll, loop.bound)
+            grown = rewrap(loop, block(loop.body, moved))
             at = next(n for n, s in enumerate(path) if s is producer)
             holder = rebuild(path[at:], grown)
             rest = [holder if s is producer else s for s in around.stmts if s is not stage.nest]

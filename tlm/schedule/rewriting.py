@@ -24,6 +24,7 @@ from ..ir.nodes import (
     Var,
 )
 from ..ir.simplify import simplify
+from ..ir.walk import map_leaves
 
 Extents = Mapping[str, int]
 Values = Mapping[str, Expr]
@@ -125,26 +126,6 @@ def nest(loops: tuple[tuple[str, int], ...], body: Stmt) -> Stmt:
     for name, extent in reversed(loops):
         body = For(name, extent, body)
     return body
-
-
-def map_leaves(stmt: Stmt, f: Callable[[Stmt], Stmt]) -> Stmt:
-    """`stmt` with every Store, Update and Prefetch x replaced by f(x); unchanged parts are shared."""
-    match stmt:
-        case For(var, extent, body, kind, unroll, limit):
-            new = map_leaves(body, f)
-            return stmt if new is body else For(var, extent, new, kind, unroll, limit)
-        case Alloc(buffer, body):
-            new = map_leaves(body, f)
-            return stmt if new is body else Alloc(buffer, new)
-        case If(cond, then, other):
-            new = map_leaves(then, f)
-            end = None if other is None else map_leaves(other, f)
-            return stmt if new is then and end is other else If(cond, new, end)
-        case Block(stmts):
-            parts = tuple([map_leaves(s, f) for s in stmts])
-            return stmt if all(a is b for a, b in zip(parts, stmts, strict=True)) else Block(parts)
-        case _:
-            return f(stmt)
 
 
 def split_axis(stmt: Stmt, old: tuple[str, ...], new: tuple[str, ...]) -> Stmt:

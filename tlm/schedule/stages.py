@@ -6,21 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..ir.affine import Affine, affine
-from ..ir.nodes import Alloc, Block, Expr, For, Prefetch, Program, Stmt, Store, Update, Var, block
-from ..ir.paths import (
-    Path,
-    find_alloc,
-    guards_on,
-    loops_on,
-    parts,
-    paths,
-    put,
-    rebuild,
-    statements,
-    targets,
-    with_body,
-)
-from ..ir.walk import free_vars, loads, reads, writes
+from ..ir.nodes import Alloc, Block, Buffer, Expr, For, Prefetch, Program, Stmt, Store, Update, Var, block
+from ..ir.paths import Path, extents_of, find_alloc, guards_on, loops_on, paths, put, rebuild, with_body
+from ..ir.walk import free_vars, loads, parts, reads, rewrap, targets, writes
 from .base import Step
 from .rewriting import Extents, canonical, redirect
 
@@ -172,14 +160,14 @@ def shrink(
     scope = alloc[-1]
     assert isinstance(scope, Alloc)
     old = scope.buffer
-    extents = {s.var: s.extent for s in statements(program.body) if isinstance(s, For)}
+    extents = extents_of(program.body)
 
     def moved(indices: Place) -> Place:
         return tuple([canonical(i - o.expr(), extents) for i, o in zip(indices, origins, strict=True)])
 
-    made = type(old)(old.name, shape, old.dtype, old.memory)
+    made = Buffer(old.name, shape, old.dtype, old.memory)
     body = Alloc(made, redirect(inside.body, buffer, buffer, moved))
-    new = For(inside.var, inside.extent, body, inside.kind, inside.unroll, inside.bound)
+    new = rewrap(inside, body)
     return with_body(
         program, rebuild(alloc, _replaced(_without_hints(scope.body, buffer, inside), inside, new))
     )

@@ -7,21 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ..ir.affine import conjunction
+from ..ir.names import loop_names
 from ..ir.nodes import Alloc, Block, Buffer, Expr, If, Load, Memory, Op, Program, Stmt, Store, Var, const
-from ..ir.paths import (
-    Path,
-    extents_of,
-    guards_on,
-    loops_on,
-    parts,
-    paths,
-    rebuild,
-    statements,
-    targets,
-    with_body,
-)
-from ..ir.walk import buffers, free_vars, loads, writes
-from .base import Rewrite, Step, loop_names, near
+from ..ir.paths import Path, extents_of, guards_on, loops_on, paths, rebuild, with_body
+from ..ir.walk import buffers, free_vars, loads, parts, statements, targets, writes
+from .base import Rewrite, Step, near
 from .guards import bounds_guard, relax
 from .partial import Accumulation
 from .regions import box

@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import RecordError
+from ..ir.names import NAME
 from ..ir.nodes import Program
-from ..ir.verify import NAME
 from .annotate import Bind, Parallel, PrefetchAhead, Unroll, Vectorize
 from .base import Step
 from .inlining import Inline, ReverseInline

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.nodes import Alloc, Block, For, If, Stmt
+from ...ir.walk import writes
 from ...lower.memory import Layout, register_layout
-from ...lower.nests import written
 from .leaves import Leaves
 from .memory import Place, Runtime
 from .types import value_type
@@ -129,7 +129,7 @@ class Control(Leaves):
         return value_type(place.buffer.dtype, place.layout.lanes)
 
     def _forget_loads(self, stmt: Stmt) -> None:
-        for name in written(stmt):
+        for name in writes(stmt):
             self.function.loads.pop(name, None)
 
     def _loop(self, loop: For) -> None:
@@ -230,7 +230,7 @@ class Control(Leaves):
     def _carry(self, loop: For) -> list[tuple[str, int, str]]:
         """Fresh names, inside the loop, for the register slots that it may change."""
         out = []
-        for name in sorted(written(loop.body) & self.slots.keys()):
+        for name in sorted(writes(loop.body) & self.slots.keys()):
             for base in self._bases(name):
                 phi = self.function.name("r")
                 self.slots[name][base] = phi

@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass
 
 from ...ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, Var
-from ...ir.walk import reads, walk
-from ...lower.nests import written
+from ...ir.walk import reads, walk, writes
 from ...target import Target
 from ..openmp import SYMBOLS
 from .arith import Arithmetic
@@ -74,7 +73,7 @@ class _Emitter(Control):
         self.shared, self.per_thread = heap_sizes(program.body)
 
     def module(self) -> Module:
-        stored = written(self.program.body)
+        stored = writes(self.program.body)
         arguments = []
         for n, b in enumerate(self.program.parameters):
             arguments.append(f"ptr {_attributes(b, stored)} %p{n}")
@@ -130,9 +129,7 @@ class _Emitter(Control):
 
     def parallel(self, loop: For) -> None:
         """The loop as a function of its own, run by a team of threads that share its iterations evenly."""
-        touched = sorted(
-            (reads(loop.body) | written(loop.body) | _prefetched(loop.body)) & self.places.keys()
-        )
+        touched = sorted((reads(loop.body) | writes(loop.body) | _prefetched(loop.body)) & self.places.keys())
         used = _variables(loop.body)
         variables = sorted(v for v in used if isinstance(self.env.get(v), Runtime))
         name = f"{self.symbol}.part{len(self.functions) // 2}"
@@ -175,7 +172,7 @@ class _Emitter(Control):
 
     def _worker(self, name: str, loop: For, touched: list[str], variables: list[str]) -> None:
         """The function that runs the iterations of one member of the team."""
-        stored = written(loop.body)
+        stored = writes(loop.body)
         arguments = [f"ptr {_attributes(self.places[b].buffer, stored)} %p{n}" for n, b in enumerate(touched)]
         arguments += ["ptr %workspace", *[f"i64 %n{n}" for n in range(len(variables))]]
         arguments += ["i64 %stop", "i64 %member", "i64 %members"]

@@ -1,0 +1,31 @@
+"""Names of loops and buffers: what they look like, which a program has, and new ones beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .nodes import Program
+from .walk import buffers, loops
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.*@]{0,199}", re.ASCII)
+"""What names look like; backends turn the marks among these into underscores."""
+
+
+def loop_names(program: Program) -> list[str]:
+    """The names of all loops, outer first."""
+    return [loop.var for loop in loops(program.body)]
+
+
+def buffer_names(program: Program) -> list[str]:
+    """The names of all buffers: parameters, then temporaries."""
+    return list(buffers(program))
+
+
+def fresh(name: str, taken: Iterable[str]) -> str:
+    """`name`, or `name` with the first number after it, from 2 on, that makes it new."""
+    used = set(taken)
+    candidate, count = name, 2
+    while candidate in used:
+        candidate, count = f"{name}{count}", count + 1
+    return candidate
