@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import subprocess
 import sys
 from typing import Any
@@ -11,8 +13,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+import tlm
 from tlm.cli import timing
 from tlm.cli.learning import app
+from tlm.cli.progress import Lines, Log
 from tlm.cli.workload import workload
 from tlm.errors import ArgumentError, DTypeError, TlmError
 
@@ -121,6 +125,44 @@ def test_search_by_measuring_is_resumed(tmp_path: Any):
     assert first["measured"] == 6
     assert first["seconds"] > 0
     assert (again["measured"], again["reused"]) == (0, 6)
+
+
+MEASURED = r"\d+/\d+ measured, \d+ failed, best ([0-9.]+ ms|none yet), \d+ s"
+
+
+def test_a_piped_search_says_how_far_it_is_in_plain_lines(tmp_path: Any):
+    words = [sys.executable, "-m", "tlm", "search", "matmul", "9", "9", "9", "--trials", "8", "--json"]
+    words += ["--threads", "1", "--store", str(tmp_path / "store.db")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["measured"] == 8
+    assert re.search(MEASURED, done.stderr)
+    assert "\x1b" not in done.stderr
+
+
+def test_a_search_inside_of_a_run_says_how_far_it_is(capsys: pytest.CaptureFixture[str]):
+    logger, handler = logging.getLogger("tlm"), Log()
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        a = np.ones((7, 7), "f4")
+        tlm.ops.matmul.kernel(a, a, schedule=tlm.Search(trials=4), threads=1)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    assert re.search("matmul: " + MEASURED, capsys.readouterr().err)
+
+
+def test_lines_are_printed_every_five_seconds_and_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    now = [0.0]
+    monkeypatch.setattr("tlm.cli.progress.time.monotonic", lambda: now[0])
+    show = Lines()
+    for second in range(23):
+        now[0] = float(second)
+        show(f"at {second}", second == 22)
+    assert capsys.readouterr().err.split("\n")[:-1] == ["at 0", "at 5", "at 10", "at 15", "at 20", "at 22"]
 
 
 def test_numpy_side_of_workloads():

@@ -146,8 +146,9 @@ def test_time_ends_it_and_progress_is_regular():
     assert max(b - a for a, b in zip([100.0, *times], times, strict=False)) <= 10.0
     assert all(p.total is None and p.left is not None and p.left <= 100.0 for p in said)
     assert said[-1].done == result.measured
-    assert "measured, 0 failed, best 0." in str(said[-1])
-    assert "s left" in str(said[-1])
+    last = str([p for p in said if not p.again][-1])
+    assert "measured, 0 failed, best 0." in last
+    assert "s left" in last
 
 
 def test_progress_with_a_number_of_trials():
@@ -156,6 +157,21 @@ def test_progress_with_a_number_of_trials():
     assert str(said[-1]) == "40/40 measured, 40 failed, best none yet, 40 s, 0 s left"
     middle = next(p for p in said if p.done == 20)
     assert middle.left == pytest.approx(20.0, abs=3.0)
+
+
+def test_timing_the_fastest_again_is_reported_and_ends_in_time():
+    clock, said = Clock(), []
+
+    def slow(values, kind):
+        clock.tick(8.0 if kind == "final" else 0.0)
+        return smooth(values)
+
+    result = find(Fake(slow, clock=clock), seconds=40.0, now=clock, progress=said.append)
+    assert clock.time - 100.0 <= 40.0 + 10.0 + 9.0
+    assert said[-1].again
+    assert str(said[-1]).endswith("timing the fastest again")
+    assert result.best is not None
+    assert 1 <= len(result.records) - result.measured < 8
 
 
 def test_interrupting_gives_the_best_so_far():

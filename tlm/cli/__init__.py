@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -18,7 +19,11 @@ def main() -> None:
     # Importing it adds the long-running commands.
     from . import learning as learning
     from .app import app
+    from .progress import Log
 
+    logger = logging.getLogger("tlm")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(Log())
     try:
         app()
     except TlmError as error:

@@ -50,7 +50,7 @@ def search(
     with Store(store_path(store)) as kept, Measurer(goal) as measurer, progress() as show:
         result = evolve(
             program, goal, measurer, trials=trials, seconds=seconds, seed=seed, store=kept,
-            progress=lambda p: show(str(p), p.done == p.total),
+            progress=lambda p: show(str(p), p.done == p.total and not p.again),
         )  # fmt: skip
     found = {
         "workload": work.title, "seconds": result.seconds, "best": result.best, "measured": result.measured,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +22,17 @@ class Lines:
         if last or now - self._last >= EVERY_SECONDS:
             self._last = now
             print(line, file=sys.stderr, flush=True)
+
+
+class Log(logging.Handler):
+    """What the package logs, as lines: a command that comes to search says how far it is."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._lines = Lines()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines(record.getMessage(), record.levelno > logging.INFO)
 
 
 class Status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import warnings
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from ..space.spaces import space_for
 from ..target import Target
 from .caching import Chances, cache, recall, remember, sentence_key
 from .settings import Config, Default, Generate, Heuristic, Random, Search, weights_digest
+
+_log = logging.getLogger("tlm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,9 @@ def _searched(program: Program, target: Target, how: Search) -> Plan:
     trials = 200 if how.trials is None and how.seconds is None else how.trials
     with Measurer(target) as measurer, Store() if cache() else nullcontext() as store:
         result = search(
-            program, target, measurer, trials=trials, seconds=how.seconds, seed=how.seed, store=store
-        )
+            program, target, measurer, trials=trials, seconds=how.seconds, seed=how.seed, store=store,
+            progress=lambda p: _log.info("%s: %s", program.name, p),
+        )  # fmt: skip
     if result.best is None:
         warnings.warn(
             f"the search found no valid schedule of {program.name} ({result.summary}); using the heuristic's",

@@ -39,6 +39,8 @@ LEAST_TO_FIT = 12
 DICE = 0.15
 TOP = 8
 REPORT_SECONDS = 2.0
+# What timing the fastest again may take beyond a limit of seconds: a part of it, or so many seconds.
+AGAIN_PART, AGAIN_SECONDS = 0.25, 5.0
 
 
 class Measures(Protocol):
@@ -75,8 +77,9 @@ def search(
 ) -> Result:
     """The fastest schedule of `program` (unscheduled) that measuring finds.
 
-    Ends after `trials` candidates (those of the store count, where `resume`), after `seconds`, when the
-    space is exhausted, or at Ctrl-C, which gives the best so far. With neither limit 200 are tried. `first`
+    Ends after `trials` candidates (those of the store count, where `resume`), after `seconds` and at most a
+    quarter more (or five) to time the fastest again, when the space is exhausted, or at Ctrl-C, which gives
+    the best so far. With neither limit 200 are tried. `first`
     are candidates to begin with, beside the heuristic's. New records go to `store` after each batch.
     `progress` is called every few seconds. `model` is a file from which a cost model is read and to which
     it is written. The same seed and the same timings give the same search.
@@ -248,7 +251,7 @@ class _Search:
             again += [v for v in top if v in self.finals][:1]
             with self._timed("final"):
                 records = self.measurer.measure(
-                    self.program, again, kind="final", thorough=True, watch=lambda _: not self.interrupted()
+                    self.program, again, kind="final", thorough=True, watch=self._watch_again
                 )
             self._keep(records, [self.known[v] for v in again])
         finals = {v: s for v, s in self.finals.items() if math.isfinite(s)}
@@ -257,8 +260,8 @@ class _Search:
         if best is not None and math.isfinite(times[best]):
             self.result.best, self.result.seconds = best, times[best]
 
-    def _late(self) -> bool:
-        return self.seconds is not None and self.now() - self.start >= self.seconds
+    def _late(self, more: float = 0.0) -> bool:
+        return self.seconds is not None and self.now() - self.start >= self.seconds + more
 
     def _watch(self, before: int) -> Watch:
         def watch(done: int) -> bool:
@@ -268,7 +271,13 @@ class _Search:
 
         return watch
 
-    def _report(self, done: int) -> None:
+    def _watch_again(self, done: int) -> bool:
+        if self.now() - self.reported >= REPORT_SECONDS:
+            self._report(len(self.scores), again=True)
+        more = 0.0 if self.seconds is None else max(AGAIN_SECONDS, AGAIN_PART * self.seconds)
+        return not self.interrupted() and not self._late(more)
+
+    def _report(self, done: int, again: bool = False) -> None:
         self.reported = self.now()
         if self.progress is None:
             return
@@ -279,7 +288,7 @@ class _Search:
             lefts.append(elapsed / new * (self.trials - done))
         failed = sum(not math.isfinite(s) for s in self.scores.values())
         left = max(0.0, min(lefts)) if lefts else None
-        self.progress(Progress(done, self.trials, failed, self.best, elapsed, left))
+        self.progress(Progress(done, self.trials, failed, self.best, elapsed, left, again))
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:

@@ -18,7 +18,10 @@ Report = Callable[["Progress"], None]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The state of a search. `total` and `left` (seconds) are None where only the other limit is known."""
+    """The state of a search. `total` and `left` (seconds) are None where only the other limit is known.
+
+    `again`: all candidates are measured, and the fastest of them are timed once more.
+    """
 
     done: int
     total: int | None
@@ -26,11 +29,14 @@ class Progress:
     best: float
     elapsed: float
     left: float | None
+    again: bool = False
 
     def __str__(self) -> str:
         total = "" if self.total is None else f"/{self.total}"
         best = f"{1e3 * self.best:.4g} ms" if math.isfinite(self.best) else "none yet"
         left = "" if self.left is None else f", {self.left:.0f} s left"
+        if self.again:
+            left = ", timing the fastest again"
         return f"{self.done}{total} measured, {self.failed} failed, best {best}, {self.elapsed:.0f} s{left}"
 
 
