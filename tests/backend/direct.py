@@ -14,9 +14,6 @@ def build(program: Program, target: Target, vector_math: bool = True) -> Kernel:
     lowered = lower(program, target)
     module = emit(lowered, target, vector_math)
     code = codegen.object_code(module.text, target)
-    linked = link.link(code, module.symbol, module.imports, target)
     return Kernel(
-        program, lowered, target, module.text, module.symbol, code, (module.shared, module.per_thread),
-        module.parallel,
-        linked, lambda: codegen.assembly(module.text, target),
-    )  # fmt: skip
+        program, lowered, target, module, code, link.link(code, module.symbol, module.imports, target)
+    )

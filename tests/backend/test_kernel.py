@@ -158,7 +158,7 @@ def test_names_never_reach_the_code() -> None:
     body = For(name, 4, Store(y.name, (Var(name),), Load(x.name, (Var(name),), f32)))
     kernel = check(Program(name, (x,), (y,), body), "avx2")
     assert "system(" not in kernel.source
-    assert kernel.symbol == "tlm_x____system__touch_m_____"
+    assert kernel.module.symbol == "tlm_x____system__touch_m_____"
 
 
 def test_other_targets_are_refused_or_cross_compiled() -> None:

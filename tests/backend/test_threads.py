@@ -20,7 +20,7 @@ from tlm.schedule import Schedule
 def test_any_number_of_threads(threads: int) -> None:
     program = tiled_matmul(45, 70, 9, 8, 32, 16, threads=True)
     kernel = compile(program, target("avx512"), cache=False)
-    assert kernel.parallel
+    assert kernel.module.parallel
     arrays = whole_numbers(program)
     (got,) = run(kernel, arrays, threads)
     np.testing.assert_array_equal(got, arrays[0] @ arrays[1])

@@ -1,5 +1,8 @@
-"""Object code on disk. A file that cannot be read or is not whole is a miss; writing never fails a
-compilation."""
+"""What is kept on disk between processes: the folder, the switch, whole files, and object code.
+
+A file that cannot be read or is not whole is a miss, and what cannot be written is not kept: neither is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,38 @@ _state = {"on": True, "writes": 0}
 
 
 def use_cache(on: bool) -> None:
-    """Turn the cache of object code on or off for this process; it is on at the start."""
+    """Turn everything that is kept on disk on or off for this process; it is on at the start."""
     _state["on"] = on
 
 
 def enabled() -> bool:
+    """Whether anything is read from the disk or kept there."""
     return bool(_state["on"])
+
+
+def root() -> Path:
+    """The folder of everything that tlm caches for this user."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("tlm", appauthor=False))
 
 
 def directory() -> Path:
     """Where object code is kept."""
-    import platformdirs
+    return root() / "objects"
 
-    return Path(platformdirs.user_cache_dir("tlm")) / "objects"
+
+def write_whole(path: Path, data: bytes) -> bool:
+    """Write a file that other processes see as a whole or not at all; False where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        return False
+    return True
 
 
 @cache
@@ -65,15 +87,8 @@ def load(key: str) -> bytes | None:
 
 
 def save(key: str, code: bytes) -> None:
-    """Keep object code; other processes see the whole file or none."""
-    folder = directory()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".")
-        with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + hashlib.sha256(code).digest() + code)
-        os.replace(temporary, folder / key)
-    except OSError:
+    """Keep object code under `key`."""
+    if not write_whole(directory() / key, _MAGIC + hashlib.sha256(code).digest() + code):
         return
     _state["writes"] += 1
     if _state["writes"] % _CHECK_EVERY == 1:

@@ -21,32 +21,32 @@ def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:
     With `cache`, object code is kept on disk and reused by later processes. BackendError where the target is
     no CPU, or has instructions that this machine lacks. Safe to call from several threads.
     """
-    if target.kind != "cpu":
-        raise BackendError(f"the LLVM backend compiles for CPUs, not for {target.name} ({target.kind})")
+    _need_cpu(target)
     if not target.runs_here():
         raise BackendError(
             f"this machine cannot run code for {target.name}; cross_compile gives its object code"
         )
-    from .llvm import codegen, link
+    from .llvm import link
 
     lowered, module, code = _generate(program, target, cache)
-    linked = link.link(code, module.symbol, module.imports, target)
     return Kernel(
-        program, lowered, target, module.text, module.symbol, code, (module.shared, module.per_thread),
-        module.parallel,
-        linked, lambda: codegen.assembly(module.text, target), module.imports,
-    )  # fmt: skip
+        program, lowered, target, module, code, link.link(code, module.symbol, module.imports, target)
+    )
 
 
 def cross_compile(program: Program, target: Target) -> tuple[bytes, str]:
     """(object file, assembly) of a scheduled program for any CPU target, without running it."""
-    if target.kind != "cpu":
-        raise BackendError(f"the LLVM backend compiles for CPUs, not for {target.name} ({target.kind})")
+    _need_cpu(target)
     from .llvm import codegen
     from .llvm.emitter import emit
 
     module = emit(lower(program, target), target, vector_math=target.runs_here())
     return codegen.object_code(module.text, target), codegen.assembly(module.text, target)
+
+
+def _need_cpu(target: Target) -> None:
+    if target.kind != "cpu":
+        raise BackendError(f"the LLVM backend compiles for CPUs, not for {target.name} ({target.kind})")
 
 
 def _generate(program: Program, target: Target, cached: bool) -> tuple[Program, Module, bytes]:

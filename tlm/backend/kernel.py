@@ -17,51 +17,41 @@ from .workspace import borrow
 
 if TYPE_CHECKING:
     from ..ir.nodes import Buffer, Program
+    from .llvm.emitter import Module
+    from .llvm.link import Linked
 
 
 class Kernel:
     """A program as machine code. Its arguments are the program's inputs, then its outputs."""
 
-    __slots__ = (
-        "_assembly", "_code", "call", "imports", "lowered", "object", "parallel", "program", "source",
-        "symbol",
-        "target", "workspace",
-    )  # fmt: skip
+    __slots__ = ("call", "lowered", "module", "object", "program", "target")
 
     def __init__(
-        self,
-        program: Program,
-        lowered: Program,
-        target: Target,
-        source: str,
-        symbol: str,
-        object: bytes,
-        workspace: tuple[int, int],
-        parallel: bool,
-        code: Any,
-        assembly: Callable[[], str],
-        imports: tuple[str, ...] = (),
+        self, program: Program, lowered: Program, target: Target, module: Module, object: bytes, code: Linked
     ) -> None:
         self.program, self.lowered, self.target = program, lowered, target
-        self.source, self.symbol, self.object = source, symbol, object
-        self.parallel = parallel
-        self.workspace, self.imports = workspace, imports
-        self._code, self._assembly = code, assembly
-        self.call = bind(code, len(program.parameters), workspace, parallel)
+        self.module, self.object = module, object
+        workspace = (module.shared, module.per_thread)
+        self.call = bind(code, len(program.parameters), workspace, module.parallel)
+
+    @property
+    def source(self) -> str:
+        """The LLVM IR."""
+        return self.module.text
 
     @property
     def assembly(self) -> str:
         """The assembly listing; made when it is asked for."""
-        return self._assembly()
+        from .llvm import codegen
+
+        return codegen.assembly(self.module.text, self.target)
 
     def workspace_bytes(self, threads: int) -> int:
         """Scratch memory that one call with `threads` threads needs."""
-        shared, per_thread = self.workspace
-        return shared + max(1, threads) * per_thread
+        return self.module.workspace_bytes(threads)
 
     def __call__(self, *arrays: np.ndarray, threads: int | None = None) -> None:
-        """Run on numpy arrays, inputs then outputs, whose shapes, dtypes and strides are those of the
-        program."""
+        """Run on numpy arrays, inputs then outputs; ArgumentError where shape, dtype or strides differ."""
         expected = self.program.parameters
         if len(arrays) != len(expected):
             raise ArgumentError(f"{self.program.name} takes {len(expected)} arrays, got {len(arrays)}")
@@ -73,8 +63,7 @@ class Kernel:
     def time(
         self, *arrays: np.ndarray, repeats: int = 5, number: int = 0, threads: int | None = None
     ) -> list[float]:
-        """Seconds a call, `repeats` times; each is the mean of `number` calls (0: as many as take 2 ms, at
-        most 1000)."""
+        """Seconds a call, `repeats` times, each the mean of `number` calls (0: 2 ms, at most 1000)."""
         self(*arrays, threads=threads)
         pointers = [a.ctypes.data for a in arrays]
         count = self.target.threads if threads is None else threads
@@ -94,9 +83,8 @@ class Kernel:
         return f"<Kernel {self.program.name} for {self.target.name}, {len(self.object)} bytes of code>"
 
 
-def bind(code: Any, parameters: int, workspace: tuple[int, int], parallel: bool) -> Callable[..., None]:
-    """call(*pointers, threads=1) of linked code, without checks; it keeps the code loaded as long as it
-    lives.
+def bind(code: Linked, parameters: int, workspace: tuple[int, int], parallel: bool) -> Callable[..., None]:
+    """call(*pointers, threads=1) of loaded code, without checks; the code stays as long as the call lives.
 
     `workspace` is the scratch memory in bytes that a call needs, shared and for each thread.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..ops.caching import directory
+from ..backend.cache import root
 
 _LIBRARIES = (
     "numpy",
@@ -49,7 +49,7 @@ def examine() -> dict[str, Any]:
         "caches": f"L1 {machine.l1 >> 10} KiB, L2 {machine.l2 >> 10} KiB, L3 {machine.l3 >> 10} KiB",
         "features": " ".join(machine.features),
         **{name: _version(name) for name in _LIBRARIES},
-        "cache": str(directory()),
+        "cache": str(root()),
     }
     problems += [
         f"{n} {found[n]} is too old; tlm needs {v} or later" for n, v in OLDEST.items() if _older(found[n], v)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -28,7 +27,7 @@ class Toolchain(Protocol):
 
 
 class LLVM:
-    """The CPU backend. Machine code travels as a line of JSON, how to call it, and an object file."""
+    """The CPU backend; machine code travels as a bundle."""
 
     def versions(self) -> dict[str, str]:
         from .. import __version__
@@ -37,6 +36,7 @@ class LLVM:
         return {"tlm": __version__, "backend": codegen.versions()}
 
     def build(self, program: Program, target: Target, values: Values) -> tuple[list[dict[str, Any]], bytes]:
+        from ..backend import bundle
         from ..backend.llvm import codegen
         from ..backend.llvm.emitter import emit
         from ..lower import lower
@@ -46,24 +46,12 @@ class LLVM:
 
         steps = replay(space_for(program, target), values).steps
         module = emit(lower(apply(program, steps), target), target)
-        about = {
-            "symbol": module.symbol,
-            "imports": list(module.imports),
-            "workspace": [module.shared, module.per_thread],
-            "parallel": module.parallel,
-        }
-        return to_json(steps), json.dumps(about).encode() + b"\n" + codegen.object_code(module.text, target)
+        return to_json(steps), bundle.pack(module, codegen.object_code(module.text, target))
 
     def load(
         self, program: Program, target: Target, code: bytes, pointers: tuple[int, ...]
     ) -> Callable[[], None]:
-        from ..backend.kernel import Kernel
-        from ..backend.llvm import link
+        from ..backend import bundle
 
-        line, _, machine = code.partition(b"\n")
-        about = json.loads(line)
-        symbol, (shared, per_thread), parallel = about["symbol"], about["workspace"], about["parallel"]
-        linked = link.link(machine, symbol, tuple(about["imports"]), target)
-        scratch = (shared, per_thread)
-        kernel = Kernel(program, program, target, "", symbol, machine, scratch, parallel, linked, str)
-        return partial(kernel.call, *pointers, threads=target.threads)
+        call = bundle.load(code, target, len(program.parameters))
+        return partial(call, *pointers, threads=target.threads)

@@ -1,23 +1,17 @@
-"""What is kept between processes: sentences that were once decided, so that a known product asks no model."""
+"""Sentences kept on disk, so that a known product asks no model; what is kept in all, and how to stop it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..backend.cache import use_cache
+from ..backend import cache as disk
 
 FORMAT = 1
 _LIMIT = 1 << 20
-
-
-class _Switch:
-    on = True
 
 
 def cache(enabled: bool | None = None) -> bool:
@@ -27,16 +21,8 @@ def cache(enabled: bool | None = None) -> bool:
     Kernels that this process has already compiled stay in use.
     """
     if enabled is not None:
-        _Switch.on = bool(enabled)
-        use_cache(_Switch.on)
-    return _Switch.on
-
-
-def directory() -> Path:
-    """The folder of everything that tlm caches for this user."""
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("tlm", appauthor=False))
+        disk.use_cache(bool(enabled))
+    return disk.enabled()
 
 
 Value = int | str
@@ -57,12 +43,12 @@ def sentence_key(*parts: str) -> str:
 
 
 def _file(key: str) -> Path:
-    return directory() / "sentences" / f"{key}.json"
+    return disk.root() / "sentences" / f"{key}.json"
 
 
 def recall(key: str) -> Remembered | None:
     """The sentence kept under `key`; None where there is none, it is damaged, or caching is off."""
-    if not _Switch.on:
+    if not disk.enabled():
         return None
     try:
         path = _file(key)
@@ -84,23 +70,15 @@ def _is_row(chances: object) -> bool:
 
 def remember(key: str, values: Sequence[Value], probabilities: Chances = ()) -> None:
     """Keep a sentence. A folder that cannot be written is no error: the next process decides again."""
-    if not _Switch.on:
+    if not disk.enabled():
         return
     text = json.dumps({"values": list(values), "probabilities": probabilities})
-    path = _file(key)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        with os.fdopen(handle, "w") as f:
-            f.write(text)
-        os.replace(name, path)
-    except OSError:
-        return
+    disk.write_whole(_file(key), text.encode())
 
 
 def usage() -> dict[str, str | int]:
     """Where the cache is, and how many files and bytes of it are sentences and everything else."""
-    root = directory()
+    root = disk.root()
     files = [p for p in root.rglob("*") if p.is_file()]
     found: dict[str, str | int] = {"folder": str(root), "files": len(files), "bytes": sum(map(_size, files))}
     for part in sorted({p.relative_to(root).parts[0] for p in files if p.parent != root}):
@@ -112,7 +90,7 @@ def usage() -> dict[str, str | int]:
 def clear() -> int:
     """Remove everything that is cached; returns the number of files."""
     removed = 0
-    for path in [p for p in directory().rglob("*") if p.is_file()]:
+    for path in [p for p in disk.root().rglob("*") if p.is_file()]:
         path.unlink(missing_ok=True)
         removed += 1
     return removed

@@ -7,13 +7,12 @@ its settings, the model's weights, and the source of the package; the version of
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..backend import cache as files
+from ..backend import cache as disk
 from ..errors import BackendError
 from ..target import Target
 from .caching import cache as caching
@@ -49,22 +48,15 @@ def _key(problem: Problem, target: Target, how: Config) -> str | None:
 def load(problem: Problem, target: Target, how: Config) -> Call | None:
     """The call that an earlier process kept for the same problem; None where there is none that is whole."""
     key = _key(problem, target, how)
-    data = None if key is None else files.load(key)
+    data = None if key is None else disk.load(key)
     if data is None:
         return None
-    from ..backend.kernel import bind
-    from ..backend.llvm import codegen, link
+    from ..backend import bundle
 
-    line, _, code = data.partition(b"\n")
     try:
-        about = json.loads(line)
-        if about["versions"] != codegen.versions():
-            return None
-        linked = link.link(code, about["symbol"], tuple(about["imports"]), target)
-        shared, per_thread = about["workspace"]
-    except (ValueError, KeyError, TypeError, BackendError):
+        return bundle.load(data, target, len(problem.operands) + 1)
+    except BackendError:
         return None
-    return bind(linked, len(problem.operands) + 1, (shared, per_thread), about["parallel"])
 
 
 def save(kernel: Kernel, how: Config) -> None:
@@ -72,11 +64,6 @@ def save(kernel: Kernel, how: Config) -> None:
     key = _key(kernel.problem, kernel.target, how)
     if key is None or kernel.compiled is None:
         return
-    from ..backend.llvm import codegen
+    from ..backend import bundle
 
-    made = kernel.compiled
-    about = {
-        "versions": codegen.versions(), "symbol": made.symbol, "imports": made.imports,
-        "workspace": made.workspace, "parallel": made.parallel,
-    }  # fmt: skip
-    files.save(key, json.dumps(about).encode() + b"\n" + made.object)
+    disk.save(key, bundle.pack(kernel.compiled.module, kernel.compiled.object))

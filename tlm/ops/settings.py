@@ -92,9 +92,9 @@ def config(schedule: Any) -> Config:
     if isinstance(schedule, str) and schedule in SCHEDULES:
         return SCHEDULES[schedule]
     near = difflib.get_close_matches(schedule, SCHEDULES, 1) if isinstance(schedule, str) else []
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"did you mean {near[0]!r}? " if near else ""
     raise ArgumentError(
-        f"unknown schedule {schedule!r}{hint} Known are {', '.join(map(repr, SCHEDULES))}, tlm.Search(...), "
+        f"unknown schedule {schedule!r}; {hint}known are {', '.join(map(repr, SCHEDULES))}, tlm.Search(...), "
         "tlm.Generate(...) or a tlm.Schedule"
     )
 

@@ -1,5 +1,4 @@
-"""From LLVM IR to machine code: no optimisation passes (the text is clean already), code generation at
-level 2."""
+"""From LLVM IR to machine code at level 2, without optimisation passes: the text is clean already."""
 
 from __future__ import annotations
 
@@ -44,25 +43,22 @@ def _initialize() -> None:
 
 
 @cache
-def _machine(isa: str, features: tuple[str, ...]) -> Any:
+def machine(isa: str, features: tuple[str, ...]) -> Any:
+    """The LLVM target machine of a CPU level; nothing beyond `features` is used."""
     _initialize()
-    triple = _TRIPLES.get(isa) or llvm.get_process_triple()
-    chosen = llvm.Target.from_triple(triple)
-    return chosen.create_target_machine(
+    return llvm.Target.from_triple(_triple(isa)).create_target_machine(
         cpu=_CPUS[isa], features=",".join(f"+{f}" for f in features), opt=2, reloc="pic", codemodel="default"
     )
 
 
-def machine(target: Target) -> Any:
-    """The LLVM target machine of a CPU target; nothing beyond the target's own features is used."""
-    return _machine(target.isa, target.features)
+def _triple(isa: str) -> str:
+    return _TRIPLES.get(isa) or str(llvm.get_process_triple())
 
 
 def parse(text: str, target: Target) -> Any:
-    """The LLVM module of IR text for `target`."""
-    tm = machine(target)
-    triple = _TRIPLES.get(target.isa) or llvm.get_process_triple()
-    header = f'target datalayout = "{tm.target_data}"\ntarget triple = "{triple}"\n'
+    """The LLVM module of IR text for `target`; BackendError where LLVM does not take the text."""
+    layout = machine(target.isa, target.features).target_data
+    header = f'target datalayout = "{layout}"\ntarget triple = "{_triple(target.isa)}"\n'
     try:
         return llvm.parse_assembly(header + text)
     except RuntimeError as error:
@@ -72,10 +68,10 @@ def parse(text: str, target: Target) -> Any:
 def object_code(text: str, target: Target) -> bytes:
     """The object file of IR text."""
     with LOCK:
-        return bytes(machine(target).emit_object(parse(text, target)))
+        return bytes(machine(target.isa, target.features).emit_object(parse(text, target)))
 
 
 def assembly(text: str, target: Target) -> str:
     """The assembly listing of IR text."""
     with LOCK:
-        return str(machine(target).emit_assembly(parse(text, target)))
+        return str(machine(target.isa, target.features).emit_assembly(parse(text, target)))

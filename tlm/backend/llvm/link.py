@@ -19,10 +19,7 @@ _names = itertools.count()
 
 @cache
 def _jit(isa: str, features: tuple[str, ...]) -> Any:
-    target = object.__new__(Target)
-    object.__setattr__(target, "isa", isa)
-    object.__setattr__(target, "features", features)
-    return llvm.create_lljit_compiler(machine(target), use_jit_link=True)
+    return llvm.create_lljit_compiler(machine(isa, features), use_jit_link=True)
 
 
 def address(symbol: str) -> int:
@@ -53,15 +50,14 @@ class Linked:
         self.address = address
 
     def __del__(self) -> None:
-        # Unloading enters LLVM as much as compiling does.
-        tracker = self.__dict__.pop("_tracker", None) if hasattr(self, "__dict__") else self._tracker
-        if tracker is not None and LOCK is not None:
+        # Unloading enters LLVM as much as compiling does; when Python ends, the lock may be gone already.
+        if LOCK is not None:
             with LOCK:
-                tracker.close()
+                self._tracker.close()
 
 
 def link(code: bytes, symbol: str, imports: tuple[str, ...], target: Target) -> Linked:
-    """Load an object file and resolve `imports`."""
+    """Load an object file, its entry `symbol`, and resolve `imports`; BackendError where that fails."""
     with LOCK:
         builder = llvm.JITLibraryBuilder()
         builder.add_object_img(code)
