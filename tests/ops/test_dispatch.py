@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tlm
-from tlm.errors import TlmWarning
+from tlm.errors import RecordError, TlmWarning
 from tlm.ops import deciders, kernel, linear, matmul
 from tlm.ops.arrays import _address_from_interface, address
 
@@ -146,6 +146,45 @@ def test_missing_weights_are_announced(monkeypatch: pytest.MonkeyPatch):
     with pytest.warns(TlmWarning, match="weights are missing"):
         got = matmul(ones(5, 23), ones(23, 7))
     assert (got == 23).all()
+
+
+def test_a_model_that_cannot_be_used_is_announced(monkeypatch: pytest.MonkeyPatch):
+    from tlm.model import weights
+
+    def torn(*_: Any) -> None:
+        raise RecordError("cpu.safetensors is not a safetensors file")
+
+    monkeypatch.setattr(weights, "available", lambda: True)
+    monkeypatch.setattr(deciders, "_generated", torn)
+    with pytest.warns(TlmWarning, match="cpu.safetensors is not a safetensors file.*'heuristic'") as caught:
+        got = matmul(ones(5, 31), ones(31, 7))
+    assert len(caught) == 1
+    assert (got == 31).all()
+
+
+def test_a_search_without_a_result_tells_why_and_is_not_remembered(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+):
+    from tlm.ir import canonical, serialize
+    from tlm.measure.measure import Measurer
+    from tlm.measure.record import Record
+
+    def broken(self: Measurer, program: Any, candidates: Any, **_: Any) -> list[Record]:
+        about = canonical.key(program), serialize.to_json(program), self.target.to_json()
+        return [Record(*about, values, "crash", (), "killed by SIGSEGV") for values in candidates]
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(Measurer, "measure", broken)
+    program, how = matmul.program(ones(6, 37), ones(37, 9)), tlm.Search(trials=3)
+    for measured in ("3 measured (3 crash), 0 from the store", "0 measured (nothing new), 3 from the store"):
+        with pytest.warns(TlmWarning, match="no valid schedule of matmul") as caught:
+            plan = deciders.decide(program, tlm.host(), how)
+        assert measured in str(caught[0].message)
+        assert f"all 3 records of matmul in {tmp_path}" in str(caught[0].message)
+        assert ("killed by SIGSEGV" in str(caught[0].message)) == measured.startswith("3")
+        assert plan.steps == deciders.decide(program, tlm.host(), deciders.Heuristic()).steps
+        assert not plan.kept
 
 
 def test_a_remembered_sentence_asks_no_model(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):

@@ -85,6 +85,7 @@ class Fake:
                     values,
                     status,
                     seconds if status == "ok" else (),
+                    "" if status == "ok" else "it broke",
                     kind=kind,
                 )
             )

@@ -6,20 +6,23 @@ import os
 import random
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from tlm.errors import TlmWarning
+from tlm.measure.limits import Limits
 from tlm.measure.measure import Measurer
 from tlm.measure.store import Store
 from tlm.search import cost
 from tlm.search.evolve import search
 from tlm.search.progress import Progress
 from tlm.search.propose import Proposer
+from tlm.space.choice import Choice
 from tlm.space.decide import at_random, run
 
-from .fakes import TARGET, Clock, Fake, hashed, matmul, smooth, space, tiny
+from .fakes import TARGET, Clock, Fake, hashed, matmul, option, smooth, space, tiny
 
 
 def find(fake, **options):
@@ -130,6 +133,8 @@ def test_failures_are_counted_and_all_failing_gives_no_best():
     assert "crash" in nothing.summary
     assert "timeout" in nothing.summary
     assert "20 measured" in nothing.summary
+    assert nothing.failures.startswith(nothing.summary + "; ")
+    assert "crash: it broke" in nothing.failures
 
 
 def test_time_ends_it_and_progress_is_regular():
@@ -172,6 +177,25 @@ def test_timing_the_fastest_again_is_reported_and_ends_in_time():
     assert str(said[-1]).endswith("timing the fastest again")
     assert result.best is not None
     assert 1 <= len(result.records) - result.measured < 8
+
+
+@pytest.mark.parametrize("fault", ["build-hangs", "run-hangs"])
+def test_stuck_candidates_do_not_outlast_the_budget(monkeypatch: pytest.MonkeyPatch, fault: str):
+    """Far longer limits for one candidate than for all: the search ends in time and no worker is left."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "measure"))
+
+    def stuck():
+        yield Choice("order", tuple(option(v) for v in ("ok", fault)))
+        yield Choice("rows", tuple(option(v) for v in (1, 2, 3)))
+        return ()
+
+    start = time.monotonic()
+    with Measurer(TARGET, builders=2, limits=Limits(100.0, 100.0), toolchain="faulty:Faulty") as measurer:
+        result = find(measurer, space=stuck, seconds=3.0, now=time.monotonic)
+        workers = [c.pid for c in [measurer._timer._child, *(s.child for s in measurer._pool._slots)] if c]
+    assert time.monotonic() - start < 12.0
+    assert result.stopped == "seconds"
+    assert all(not Path(f"/proc/{pid}").exists() for pid in workers)
 
 
 def test_interrupting_gives_the_best_so_far():

@@ -39,6 +39,7 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Search for the fastest schedule by measuring; resumes from the store; Ctrl-C keeps the best so far."""
+    from ..measure.lookup import look_up
     from ..measure.measure import Measurer
     from ..measure.store import Store
     from ..ops.settings import machine
@@ -52,12 +53,14 @@ def search(
             program, goal, measurer, trials=trials, seconds=seconds, seed=seed, store=kept,
             progress=lambda p: show(str(p), p.done == p.total and not p.again),
         )  # fmt: skip
+        reason = look_up(kept, program, goal).reason
     found = {
         "workload": work.title, "seconds": result.seconds, "best": result.best, "measured": result.measured,
         "reused": result.reused, "stopped": result.stopped, "spent": result.spent,
     }  # fmt: skip
     if result.best is None:
-        print(json.dumps(found | {"seconds": None}) if as_json else f"no valid schedule: {result.summary}")
+        told = f"{result.failures}; {reason}"
+        print(json.dumps(found | {"seconds": None, "why": told}) if as_json else f"no valid schedule: {told}")
         raise typer.Exit(1)
     if as_json:
         print(json.dumps(found))

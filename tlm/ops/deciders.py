@@ -27,11 +27,15 @@ _log = logging.getLogger("tlm")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A decided schedule. `probabilities`: the model's, of all options of each choice, or empty."""
+    """A decided schedule. `probabilities`: the model's, of all options of each choice, or empty.
+
+    `kept`: whether later processes may use it unasked; not where it stands in for what could not be had.
+    """
 
     steps: tuple[Step, ...]
     picked: tuple[tuple[Choice, int], ...] = ()
     probabilities: Chances = ()
+    kept: bool = True
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -63,6 +67,7 @@ def _search(program: Program, target: Target, how: Search) -> Plan:
 
 
 def _searched(program: Program, target: Target, how: Search) -> Plan:
+    from ..measure.lookup import look_up
     from ..measure.measure import Measurer
     from ..measure.store import Store
     from ..search.evolve import search
@@ -73,28 +78,30 @@ def _searched(program: Program, target: Target, how: Search) -> Plan:
             program, target, measurer, trials=trials, seconds=how.seconds, seed=how.seed, store=store,
             progress=lambda p: _log.info("%s: %s", program.name, p),
         )  # fmt: skip
-    if result.best is None:
-        warnings.warn(
-            f"the search found no valid schedule of {program.name} ({result.summary}); using the heuristic's",
-            TlmWarning,
-            stacklevel=2,
-        )
-        return _heuristic(program, target, Heuristic())
-    return _plan(replay(space_for(program, target), result.best))
+        if result.best is None:
+            told = "" if store is None else f"; {look_up(store, program, target).reason}"
+            why = f"the search found no valid schedule of {program.name} ({result.failures}{told})"
+            return _instead(program, target, why)
+    found = _plan(replay(space_for(program, target), result.best))
+    return replace(found, kept=result.stopped != "interrupted")
+
+
+def _instead(program: Program, target: Target, why: str) -> Plan:
+    """The heuristic's schedule, with one warning that tells why."""
+    warnings.warn(f"{why}; schedule='heuristic' is used instead", TlmWarning, stacklevel=2)
+    return replace(_heuristic(program, target, Heuristic()), kept=False)
 
 
 def _generate(program: Program, target: Target, how: Generate) -> Plan:
     from ..model import weights
 
     if not weights.available():
-        warnings.warn(
-            f"the model's weights are missing ({weights.DEFAULT}); schedule='heuristic' is used instead",
-            TlmWarning,
-            stacklevel=2,
-        )
-        return _heuristic(program, target, Heuristic())
+        return _instead(program, target, f"the model's weights are missing ({weights.DEFAULT})")
     key = sentence_key(workload_key(program), target.key, repr(how), weights_digest())
-    return _recalled(program, target, key) or _kept(key, _generated(program, target, how))
+    try:
+        return _recalled(program, target, key) or _kept(key, _generated(program, target, how))
+    except RecordError as error:
+        return _instead(program, target, f"the model cannot be used: {error}")
 
 
 def _generated(program: Program, target: Target, how: Generate) -> Plan:
@@ -119,6 +126,7 @@ def _fastest(program: Program, target: Target, plans: list[Plan]) -> Plan:
             TlmWarning,
             stacklevel=2,
         )
+        return replace(distinct[0], kept=False)
     return distinct[times.index(min(times))]
 
 
@@ -127,7 +135,8 @@ def _plan(decided: Decided) -> Plan:
 
 
 def _kept(key: str, plan: Plan) -> Plan:
-    remember(key, plan.values, plan.probabilities)
+    if plan.kept:
+        remember(key, plan.values, plan.probabilities)
     return plan
 
 

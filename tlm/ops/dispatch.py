@@ -146,8 +146,10 @@ def _build(problem: Problem, how: Any, target: Target, by_hand: bool) -> Kernel:
     from .kernel import Kernel
 
     if not by_hand:
-        made = Kernel(problem, decide(problem.program, target, how), target)
-        kept.save(made, how)
+        plan = decide(problem.program, target, how)
+        made = Kernel(problem, plan, target)
+        if plan.kept:
+            kept.save(made, how)
         return made
     if how.original != problem.program:
         raise ArgumentError(

@@ -71,6 +71,17 @@ class Result:
         outcome = ", ".join(f"{n} {status}" for status, n in sorted(counts.items())) or "nothing new"
         return f"{self.measured} measured ({outcome}), {self.reused} from the store, ended by {self.stopped}"
 
+    @property
+    def failures(self) -> str:
+        """The summary, and the commonest message of each way to fail, those of most candidates first."""
+        by_status: dict[str, Counter[str]] = {}
+        for r in self.records:
+            if r.status != "ok":
+                by_status.setdefault(r.status, Counter())[r.message] += 1
+        ordered = sorted(by_status.items(), key=lambda item: -item[1].total())
+        told = [f"{status}: {messages.most_common(1)[0][0][:200]}" for status, messages in ordered]
+        return "; ".join([self.summary, *told])
+
 
 @contextmanager
 def interruption() -> Iterator[Callable[[], bool]]:
