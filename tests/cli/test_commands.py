@@ -19,6 +19,9 @@ from tlm.cli.learning import app
 from tlm.cli.progress import Lines, Log
 from tlm.cli.workload import workload
 from tlm.errors import ArgumentError, DTypeError, TlmError
+from tlm.ir import canonical, serialize
+from tlm.measure.measure import Measurer
+from tlm.measure.record import Record
 
 runner = CliRunner()
 
@@ -138,6 +141,22 @@ def test_a_piped_search_says_how_far_it_is_in_plain_lines(tmp_path: Any):
     assert json.loads(done.stdout)["measured"] == 8
     assert re.search(MEASURED, done.stderr)
     assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_search_without_a_result_tells_why(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+):
+    def broken(self: Measurer, program: Any, candidates: Any, **_: Any) -> list[Record]:
+        about = canonical.key(program), serialize.to_json(program), self.target.to_json()
+        return [Record(*about, values, "timeout", (), "no end after 10 s") for values in candidates]
+
+    monkeypatch.setattr(Measurer, "measure", broken)
+    path = str(tmp_path / "store.db")
+    done = call("search", "matmul", "9", "9", "9", "--trials", "3", "--store", path, *words)
+    assert done.exit_code == 1
+    for part in ("3 measured (3 timeout)", "no end after 10 s", f"all 3 records of matmul in {path} failed"):
+        assert part in done.stdout
 
 
 def test_a_search_inside_of_a_run_says_how_far_it_is(capsys: pytest.CaptureFixture[str]):

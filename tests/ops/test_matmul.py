@@ -184,12 +184,18 @@ def test_halves_sum_in_single():
         assert (matmul(a, b, schedule="heuristic").astype("f4") == 4096).all()
 
 
-def test_nan_and_infinity_stay_in_their_row():
-    a, b = integers(5, 9), integers(9, 7)
-    a[1, 3], a[2, 2] = np.nan, np.inf
+@pytest.mark.parametrize("schedule", [*QUICK, tlm.Random(1)])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 9, 7), (1, 40, 70), (33, 65, 17), (17, 3, 33)])
+def test_nan_and_infinity_as_numpy(shape: tuple[int, int, int], dtype: str, schedule: Any):
+    """inf * 0 is NaN, and tails, masks and padding bring in no zeros of their own."""
+    m, k, n = shape
+    a, b = integers(m, k, dtype=dtype), integers(k, n, dtype=dtype)
+    a[0, 0], a[-1, -1], b[0, -1], b[k // 2, 0] = np.inf, np.nan, -np.inf, np.nan
+    a[m // 2, k // 2], b[-1, n // 2] = 0, np.inf
     with np.errstate(invalid="ignore"):
-        want = a @ b
-    np.testing.assert_array_equal(matmul(a, b, schedule="heuristic"), want)
+        want = (a.astype("f8") @ b.astype("f8")).astype(dtype)
+    np.testing.assert_array_equal(matmul(a, b, schedule=schedule), want)
 
 
 NUMPY_ACTIVATIONS = {
@@ -210,6 +216,24 @@ def test_linear(name: str | None, schedule: str):
     want = NUMPY_ACTIVATIONS[name](x.astype("f8") @ w + b)
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("name", NUMPY_ACTIVATIONS)
+def test_activations_at_the_edges(name: str | None, dtype: str):
+    """NaN stays, large arguments do not overflow, digits near zero stay, at every place of a vector."""
+    edges = np.array([10, 50, 100, 1e4, np.inf, 1e-3, 0], dtype)
+    edges = np.concatenate([edges, -edges, np.array([np.nan], dtype)])
+    for n in (1, 7, 8, 19, 33):
+        for start in range(0, len(edges), max(1, len(edges) - n)):
+            bias = np.resize(np.roll(edges, -start), n)
+            got = linear(
+                np.zeros((1, 3), dtype), np.zeros((3, n), dtype), bias, activation=name, schedule="heuristic"
+            )
+            with np.errstate(invalid="ignore", over="ignore"):
+                want = NUMPY_ACTIVATIONS[name](bias.astype("f8"))
+            tolerance = {"f2": 2e-3, "f4": 1e-5, "f8": 1e-12}[dtype]
+            np.testing.assert_allclose(got[0].astype("f8"), want, rtol=tolerance, atol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
