@@ -136,9 +136,7 @@ def _figures(name: str) -> dict[str, Any]:
     if name == "cpu":
         return asdict(host())
     if name not in _PRESETS:
-        raise ArgumentError(
-            f"unknown target {name!r}; known are cpu, cuda, {', '.join(_PRESETS)}, or a tlm.Target"
-        )
+        raise ArgumentError(f"unknown target {name!r}; known are cpu, {', '.join(_PRESETS)}, or a tlm.Target")
     return {**_COMMON, "isa": name, **_PRESETS[name]}
 
 

@@ -1,5 +1,4 @@
-"""Scratch memory of kernels: one block for each Python thread, reused from call to call, grown when
-needed."""
+"""Scratch memory of kernels: a block for each Python thread, reused by its calls, grown when needed."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .affine import truncated_quotient
 from .dtypes import DType, bf16, boolean, f64, to_numpy
 
 Function = Callable[..., Any]
@@ -77,9 +78,7 @@ def _wrap(value: int, dtype: DType) -> Any:
 
 
 def _quot(x: int, y: int) -> int:
-    if y == 0:
-        return 0
-    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+    return truncated_quotient(x, y) if y else 0
 
 
 def _int_pow(x: int, y: int, bits: int) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..ir.dtypes import DType, from_numpy, to_numpy
+from ..ir.nodes import row_major
 
 Shape = tuple[int, ...]
 
@@ -26,6 +27,7 @@ class Spec:
 
     @property
     def element_strides(self) -> Shape:
+        """Strides in elements, row-major where none are given."""
         return row_major(self.shape) if self.strides is None else self.strides
 
     @property
@@ -33,15 +35,6 @@ class Spec:
         """Bytes from the first element's address to the end of the last one's."""
         last = sum((n - 1) * s for n, s in zip(self.shape, self.element_strides, strict=True))
         return (last + 1) * self.dtype.bytes
-
-
-def row_major(shape: Shape) -> Shape:
-    """Strides, in elements, of a C-contiguous array."""
-    out, step = [], 1
-    for extent in reversed(shape):
-        out.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(out))
 
 
 def canonical_strides(shape: Shape, strides: Shape) -> Shape | None:

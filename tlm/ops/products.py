@@ -12,7 +12,8 @@ import numpy as np
 
 from ..errors import ArgumentError, DTypeError
 from ..ir.dtypes import DType, from_numpy
-from .arrays import Shape, Spec, numpy_dtype, row_major
+from ..ir.nodes import row_major
+from .arrays import Shape, Spec, numpy_dtype
 
 if TYPE_CHECKING:
     from ..ir.nodes import Program

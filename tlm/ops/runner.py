@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from .arrays import Shape, Spec, address, contiguous, laid_out, numpy_dtype, row_major
+from ..ir.nodes import row_major
+from .arrays import Shape, Spec, address, contiguous, laid_out, numpy_dtype
 from .products import Problem
 
 

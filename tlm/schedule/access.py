@@ -25,8 +25,7 @@ _UNBOUNDED = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One read or write of a buffer, with the loops and guards around it. `stmt` is the statement that
-    does it."""
+    """One read or write of a buffer by the statement `stmt`, with the loops and guards around it."""
 
     buffer: str
     indices: tuple[Expr, ...]
@@ -37,8 +36,7 @@ class Access:
 
 
 def accesses(stmt: Stmt, loops: tuple[str, ...] = (), limits: tuple[Limit, ...] = ()) -> Iterator[Access]:
-    """Every access under `stmt` to buffers that outlive it, in running order. Prefetches mean nothing and
-    are left out."""
+    """Every access under `stmt` to buffers that outlive it, in running order, but for prefetches."""
     match stmt:
         case For(var=var, body=body):
             yield from accesses(body, (*loops, var), limits)

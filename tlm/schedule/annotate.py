@@ -59,8 +59,12 @@ def marked(loop: For, kind: LoopKind, unroll: int = 1) -> For:
 
 @dataclass(frozen=True, slots=True)
 class Unroll(Step):
-    """for k in n: S(k)  ->  S(0); S(1); ...; the backend does it. With `factor` f > 0 the loop stays and
-    does f a turn."""
+    """The backend writes out the iterations: all of them, or `factor` of them in each turn of the loop.
+
+        for k in n: S(k)
+    ->  unroll for k in n: S(k)         (factor 0: runs as S(0); S(1); ...)
+    ->  for k in n unroll factor: S(k)
+    """
 
     primitive: ClassVar[str] = "unroll"
     loop: str
@@ -85,7 +89,10 @@ class Unroll(Step):
 
 @dataclass(frozen=True, slots=True)
 class Vectorize(Step):
-    """for j in n: S(j)  ->  S on n lanes at once.
+    """The iterations run at once, one in each lane of a vector.
+
+        for j in n: S(j)
+    ->  vectorize for j in n: S(j)
 
     The loop must be innermost and its iterations independent, or be the axis of a reduction whose target
     nothing else in the loop uses: then the lanes are combined in a tree, which associativity allows.
@@ -114,8 +121,11 @@ class Vectorize(Step):
 
 @dataclass(frozen=True, slots=True)
 class Parallel(Step):
-    """for i in n: S(i)  ->  the iterations run on the threads of the target, in any order. They must be
-    independent."""
+    """The iterations, which must be independent, run on the threads of the target, in any order.
+
+        for i in n: S(i)
+    ->  parallel for i in n: S(i)
+    """
 
     primitive: ClassVar[str] = "parallel"
     loop: str
@@ -168,8 +178,11 @@ _MAX_THREADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Bind(Step):
-    """for i in n: S(i)  ->  iteration i runs on block or thread i of a GPU axis. The iterations must be
-    independent."""
+    """Iteration i runs on block or thread i of a GPU axis. The iterations must be independent.
+
+        for i in n: S(i)
+    ->  blockIdx.x for i in n: S(i)     (axis "blockIdx.x")
+    """
 
     primitive: ClassVar[str] = "bind"
     loop: str
@@ -216,7 +229,10 @@ class Bind(Step):
 
 @dataclass(frozen=True, slots=True)
 class PrefetchAhead(Step):
-    """for k: S reads B[k, j]  ->  for k: prefetch B[k + distance, j]; S. A hint without meaning.
+    """A hint, without meaning, that brings what a later iteration reads nearer.
+
+        for k: for j: S reads B[k, j]
+    ->  for k: {for j@B.prefetch: prefetch B[k + distance, j@B.prefetch]; for j: S reads B[k, j]}
 
     The lines are those that the loops inside `loop` read; a vectorised loop among them is one line.
     `locality` is 0 (used once) to 3 (keep in the nearest cache).

@@ -17,8 +17,11 @@ from .stages import Stage, common_block, keeps_order, reads_from, solve, stage_o
 
 @dataclass(frozen=True, slots=True)
 class Inline(Step):
-    """P[i] = f(i); C[j] = g(P[h(j)])  ->  C[j] = g(f(h(j))): each read of the elementwise stage computes
-    it anew."""
+    """Each read of an elementwise stage computes it anew, and the stage goes away.
+
+        for i: P[i] = f(i); for j: C[j] = g(P[h(j)])
+    ->  for j: C[j] = g(f(h(j)))
+    """
 
     primitive: ClassVar[str] = "inline"
     stage: str
@@ -59,8 +62,10 @@ class Inline(Step):
 
 @dataclass(frozen=True, slots=True)
 class ReverseInline(Step):
-    """P[h(i)] = v under any loops; Y[j] = g(P[j])  ->  Y[h(i)] = g(v): the reader is computed where its input
-    is stored.
+    """A reader is computed where what it reads is stored, under whatever loops.
+
+        for i: P[h(i)] = v; for j: Y[j] = g(P[j])
+    ->  for i: Y[h(i)] = g(v)
 
     `stage` reads one temporary, element by element, that nothing else reads and one plain store writes (for a
     reduction, the write-back that cache_write makes). The temporary goes away.
@@ -138,8 +143,7 @@ class ReverseInline(Step):
 
 
 def _covers(place: tuple[Expr, ...], names: frozenset[str], shape: tuple[int, ...]) -> bool:
-    """Each of the loops `names` alone is an index, and the other indices are the only one of their
-    dimension."""
+    """Whether each of the loops `names` alone is an index, and all other dimensions have one element."""
     used = [i.name for i in place if isinstance(i, Var)]
     rest = [n for i, n in zip(place, shape, strict=True) if not isinstance(i, Var)]
     return sorted(used) == sorted(names) and all(n == 1 for n in rest)

@@ -81,8 +81,7 @@ def _peeled(loop: For, factor: int, extents: Extents) -> Stmt:
 
 
 def _continued(stmt: Stmt, axis: str) -> Stmt:
-    """`stmt` with reductions over `axis` going on from what is there, because an earlier part of it has
-    started them."""
+    """`stmt` with reductions over `axis` going on from what an earlier part of them has left."""
 
     def leaf(s: Stmt) -> Stmt:
         if not isinstance(s, Update) or axis not in s.axes:
@@ -94,8 +93,11 @@ def _continued(stmt: Stmt, axis: str) -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class Fuse(Step):
-    """for i in n: for j in m: S(i, j)  ->  for i*j in n*m: S(i*j // m, i*j % m). Guards between the two
-    sink below."""
+    """Two loops into one. Nothing but guards may be between them; these go inside.
+
+        for i in n: for j in m: S(i, j)
+    ->  for i*j in n * m: S(i*j // m, i*j % m)
+    """
 
     primitive: ClassVar[str] = "fuse"
     outer: str
@@ -138,7 +140,10 @@ class Fuse(Step):
 
 @dataclass(frozen=True, slots=True)
 class Reorder(Step):
-    """for i: for j: for k: S  ->  for k: for j: for i: S, for `loops=("k", "i")`: they swap places, j stays.
+    """Loops change places, here those of `loops=("k", "i")`.
+
+        for i: for j: for k: S
+    ->  for k: for j: for i: S
 
     The loops named take the named order in the positions that they hold in one chain of loops with nothing
     but guards between; a guard goes right inside the innermost loop that it depends on. Legal where every
@@ -234,7 +239,11 @@ def _blocking(
 
 @dataclass(frozen=True, slots=True)
 class Tile(Step):
-    """for i: for j: S  ->  for i.0: for j.0: for i.1: for j.1: S: a split of each loop, and a reorder."""
+    """A split of each loop, and a reorder: blocks outside, the inside of a block inside.
+
+        for i: for j: S
+    ->  for i.0: for j.0: for i.1: for j.1: S
+    """
 
     primitive: ClassVar[str] = "tile"
     loops: tuple[str, ...]

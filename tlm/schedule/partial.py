@@ -19,8 +19,7 @@ _NESTED = (Alloc, If, Block)
 
 @dataclass(slots=True)
 class Accumulation:
-    """A statement under a spot, the loops between, and how its results get from the new buffers to the old
-    ones."""
+    """A statement under a spot, the loops between, and how its results get home from the new buffers."""
 
     path: Path
     spot: int
@@ -64,8 +63,7 @@ class Accumulation:
         return made
 
     def _independent(self, step: Step, program: Program, leaf: Store | Update) -> None:
-        """Nothing else under the spot uses the targets, and each iteration of the other loops has its own
-        element."""
+        """Refuse where anything else under the spot uses the targets, or two iterations one element."""
         old = targets(leaf)
         if any(isinstance(s, Alloc) and s.buffer.name in old for s in self.path[self.spot :]):
             raise step.refuse(

@@ -41,8 +41,10 @@ def destination(step: Step, program: Program, stage: Stage, loop: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class ComputeAt(Step):
-    """P[p] = f(p) for all p; for loop: C reads P[...]  ->  for loop: {P' = f on the part read there}; C reads
-    P'
+    """A stage is computed where it is read, part by part.
+
+        for p: P[p] = f(p); for loop: C reads P[...]
+    ->  for loop: {alloc P': for p': P'[p'] = f(the part read there); C reads P'[...]}
 
     The temporary becomes as small as that part and is made anew in each iteration; parts that overlap are
     computed again. All readers of the stage must be under `loop`.

@@ -23,8 +23,7 @@ class Range:
 def box(
     places: Sequence[tuple[Expr, ...]], shape: tuple[int, ...], inner: frozenset[str], extents: Extents
 ) -> list[Range]:
-    """For each dimension, a range that holds all of `places` as the loops `inner` run; perhaps wider than
-    needed."""
+    """For each dimension, a range (perhaps too wide) that holds all of `places` as the loops `inner` run."""
     return [_range([p[d] for p in places], n, inner, extents) for d, n in enumerate(shape)]
 
 

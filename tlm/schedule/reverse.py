@@ -29,7 +29,10 @@ from .stages import Place, Stage, common_block, keeps_order, plain, reads_from, 
 
 @dataclass(frozen=True, slots=True)
 class ReverseComputeAt(Step):
-    """for loop: P[tile] = ...; Y[y] = g(P[y]) for all y  ->  for loop: {P[tile] = ...; Y = g(P) on that tile}
+    """A stage is computed where what it reads is completed, tile by tile.
+
+        for loop: P[tile] = ...; for y: Y[y] = g(P[y])
+    ->  for loop: {P[tile] = ...; for y in tile: Y[y] = g(P[y])}
 
     Legal where an iteration of `loop` completes a tile of every temporary that `stage` reads from its nest:
     all of their reduction loops are inside. A temporary that only the stage reads becomes as small as the
@@ -100,8 +103,7 @@ class ReverseComputeAt(Step):
         conds: list[Expr],
         extents: dict[str, int],
     ) -> None:
-        """Add what an iteration of the loop completes of `source`: ranges of the stage's loops, and their
-        conditions."""
+        """Add what an iteration completes of `source`: ranges of the stage's loops, and their conditions."""
         places = list(dict.fromkeys([e.indices for e in loads(stage.leaf) if e.buffer == source]))
         if len(places) != 1:
             raise self.refuse(program, f"{self.stage} reads {source} at {len(places)} different places")
@@ -153,8 +155,7 @@ class ReverseComputeAt(Step):
         conds: list[Expr],
         extents: dict[str, int],
     ) -> tuple[list[Range], list[Expr]]:
-        """The exact ranges that a statement writes, and the conditions on the loops outside under which it
-        does."""
+        """The exact ranges that a statement writes, and on which conditions of the loops outside."""
         assert isinstance(leaf, (Store, Update))
         limits = {c: b for c in conds if (b := bound(c)) is not None}
         ranges: list[Range] = []
@@ -201,8 +202,7 @@ def _ends(form: Affine, left: Affine, conds: list[Expr], extents: Extents) -> bo
 
 
 def _private(program: Program, buffer: str, loop: str, reader: str) -> Program:
-    """`program` with `buffer` shrunk to what one iteration of `loop` uses, where it is a temporary only
-    `reader` reads."""
+    """`program` with `buffer` shrunk to what one iteration of `loop` uses, if only `reader` reads it."""
     path = find_loop(program.body, loop)
     assert path is not None
     last = path[-1]

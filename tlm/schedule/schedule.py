@@ -20,8 +20,7 @@ from .steps import from_json, to_json
 
 
 class Schedule:
-    """Steps on a program. Each method is a primitive: it raises ScheduleError and changes nothing, or returns
-    self.
+    """Steps on a program. Each method takes one: a primitive, or ScheduleError and nothing has changed.
 
     `target` is a name or a Target for whoever compiles the result; the steps themselves do not depend on it.
     """
@@ -77,8 +76,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, program: Program, data: Any, target: Any = None) -> Schedule:
-        """The schedule that `to_json` described, replayed on `program`; RecordError for data of another
-        form."""
+        """The schedule of `to_json`, replayed on `program`; RecordError for data of another form."""
         if not isinstance(data, dict) or data.keys() != {"version", "steps"}:
             raise RecordError("a stored schedule is an object with the keys version and steps")
         if data["version"] != 1:

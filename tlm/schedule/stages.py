@@ -63,8 +63,7 @@ def stage_of(step: Step, program: Program, name: str) -> Stage:
 
 
 def common_block(step: Step, program: Program, stage: Stage, other: Path) -> tuple[Block, int, int]:
-    """The Block in which the stage's nest stands, its position there, and that of the statement that holds
-    `other`."""
+    """The Block in which the stage's nest stands, its position there, and that of what holds `other`."""
     parent = stage.path[stage.head - 1] if stage.head else None
     depth = stage.head - 1
     if not isinstance(parent, Block) or len(other) <= depth or other[depth] is not parent:
@@ -81,8 +80,7 @@ def common_block(step: Step, program: Program, stage: Stage, other: Path) -> tup
 def keeps_order(
     step: Step, program: Program, moved: Stmt, passed: Sequence[Stmt], shared: Iterable[str] = ()
 ) -> None:
-    """Refuse where `moved` may not run on the other side of `passed`: one writes what the other uses.
-    `shared` is allowed."""
+    """Refuse where `moved` or `passed` writes what the other uses, but for `shared`: they cannot swap."""
     mine, ours, allowed = writes(moved), reads(moved), set(shared)
     for stmt in passed:
         clash = (writes(stmt) & (ours | mine)) | (reads(stmt) & mine)
@@ -153,8 +151,7 @@ def solve(indices: Place, loops: frozenset[str], place: Place, extents: Extents)
 def shrink(
     program: Program, buffer: str, inside: For, origins: Sequence[Affine], shape: tuple[int, ...]
 ) -> Program:
-    """`program` with temporary `buffer` made anew in each iteration of `inside`, as the box of `shape` at
-    `origins`."""
+    """`program` with `buffer` made anew in each iteration of `inside`, as the box of `shape` at `origins`."""
     alloc = find_alloc(program.body, buffer)
     assert alloc is not None
     scope = alloc[-1]

@@ -21,8 +21,7 @@ MEMORIES = ("heap", "stack", "register", "shared")
 
 
 def staged(step: Step, program: Program, at: str, memory: str) -> Path:
-    """The path of the loop `at` (empty for the whole program), checked as a place for a new buffer in
-    `memory`."""
+    """The path of the loop `at` (empty: the whole program), checked as a place for a buffer in `memory`."""
     if memory not in MEMORIES:
         raise step.refuse(program, f"there is no memory {memory!r}", near(memory, MEMORIES, "memories"))
     if not at:
@@ -36,7 +35,10 @@ def staged(step: Step, program: Program, at: str, memory: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class CacheRead(Step):
-    """for at: S reads B  ->  for at: alloc new: for x@new: new[x@new] = B[...]; S reads new
+    """What a loop reads is copied to faster memory first.
+
+        for at: for x: S reads B[...]
+    ->  for at: alloc new: {for x@new: new[x@new] = B[...]; for x: S reads new[x]}
 
     With `layout`, a dimension for each loop named, in that order, indexed by exactly these loops (packing
     along the loops that use it); every loop inside `at` on which the place depends must be named. Without,
@@ -154,8 +156,7 @@ _Staging = tuple[tuple[tuple[str, int], ...], tuple[Expr, ...], dict[tuple[Expr,
 
 
 def _spot(leaves: Sequence[Path], start: int) -> Path:
-    """From the body of the loop at start - 1 down through what holds all leaves: buffers made there, and
-    guards."""
+    """From the body of the loop at start - 1 down through allocations and guards that hold all leaves."""
     path = leaves[0]
     at = start
     while isinstance(path[at], (Alloc, If)) and at + 1 < len(path):

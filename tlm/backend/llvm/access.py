@@ -18,8 +18,7 @@ def access(e: Memory, name: str, indices: tuple[Expr, ...]) -> Access | SlotAcce
 
 
 class Access:
-    """An access to memory. `lanes` is 1 where all lanes touch the same element; `step` is between lanes,
-    in elements."""
+    """An access to memory, its lanes `step` elements apart; `lanes` is 1 where all touch one element."""
 
     __slots__ = ("e", "element", "lanes", "others", "place", "start", "step", "terms", "varying")
 
@@ -193,8 +192,7 @@ class Access:
 
 
 class SlotAccess:
-    """An access to a register buffer: a whole slot where the lanes run along it, one element of a slot
-    elsewhere."""
+    """An access to a register buffer: a whole slot where the lanes run along it, else one element of it."""
 
     __slots__ = ("e", "lanes", "layout", "name", "place", "start", "terms")
 

@@ -31,6 +31,7 @@ class Arithmetic:
     f16c: bool
 
     def pure(self, text: str) -> str:
+        """See `Function.pure`."""
         return self.function.pure(text)
 
     def operation(self, name: str, dtype: DType, lanes: int, args: list[str]) -> str:
@@ -61,6 +62,7 @@ class Arithmetic:
         return self.pure(f"fadd {t} {product}, {c}")
 
     def select(self, cond: str, cond_lanes: int, a: str, b: str, type_: str) -> str:
+        """`a` where `cond` holds, else `b`, both of `type_`; a condition of one lane picks whole vectors."""
         cond_type = vector("i1", cond_lanes)
         return self.pure(f"select {cond_type} {cond}, {type_} {a}, {type_} {b}")
 

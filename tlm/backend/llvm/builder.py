@@ -25,8 +25,7 @@ class Scope:
 
 
 class Function:
-    """Text of one function under construction. `memos` alternates the heads and the bodies of the open
-    scopes."""
+    """Text of a function under construction. `memos` has a head and a body for each open scope in turn."""
 
     __slots__ = (
         "_count",
@@ -55,10 +54,12 @@ class Function:
         self.loads: dict[str, dict[str, str]] = {}
 
     def name(self, prefix: str = "v") -> str:
+        """A new name of a value."""
         self._count += 1
         return f"%{prefix}{self._count}"
 
     def label(self, prefix: str) -> str:
+        """A new label of a basic block."""
         self._count += 1
         return f"{prefix}{self._count}"
 
@@ -82,6 +83,7 @@ class Function:
         return name
 
     def line(self, text: str) -> None:
+        """An instruction without a value."""
         self.lines.append("  " + text)
 
     def start(self, label: str) -> None:
@@ -106,6 +108,7 @@ class Function:
         return scope
 
     def close(self) -> None:
+        """Leave the innermost loop body."""
         self.scopes.pop()
         self.memos = self.memos[:-2]
 
@@ -119,6 +122,7 @@ class Function:
         self.memos, self.loads = memos, loads
 
     def text(self) -> str:
+        """The definition of the function."""
         out = [self.signature + " {"]
         _flatten(self.root, out)
         out.append("}")

@@ -17,17 +17,19 @@ class Control(Leaves):
 
     def __init__(self) -> None:
         super().__init__()
-        # Compiled statements and conditions, by identity and vector loop; one level for each Alloc, which may
-        # change what a name is.
+        # By identity and vector loop; each Alloc has a level of its own, as it may change what a name is.
         self.compiled: list[dict[tuple[int, str | None], Any]] = [{}]
 
     def parallel(self, loop: For) -> None:
+        """Emit a loop that threads share."""
         raise NotImplementedError
 
     def temporary(self, alloc: Alloc) -> None:
+        """Emit what is inside an allocation on the stack or the heap."""
         raise NotImplementedError
 
     def statement(self, stmt: Stmt) -> None:
+        """Emit a statement: control flow as it stands, leaves by the code compiled from them once."""
         match stmt:
             case For():
                 self._loop(stmt)

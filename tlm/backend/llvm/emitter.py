@@ -46,6 +46,7 @@ class Module:
     parallel: bool
 
     def workspace_bytes(self, threads: int) -> int:
+        """Scratch memory that one call with `threads` threads needs."""
         return self.shared + max(threads, 1) * self.per_thread
 
 
@@ -73,6 +74,7 @@ class _Emitter(Control):
         self.shared, self.per_thread = heap_sizes(program.body)
 
     def module(self) -> Module:
+        """The text of the whole program."""
         stored = writes(self.program.body)
         arguments = []
         for n, b in enumerate(self.program.parameters):
@@ -276,8 +278,7 @@ def _declared(body: str) -> list[str]:
 
 
 def _types(args: str) -> list[str]:
-    """Types of an argument list: each argument is a type, a blank, and an operand that may be a vector
-    literal."""
+    """Types of an argument list; an operand may be a vector literal, with commas of its own."""
     types, at = [], 0
     while at < len(args):
         match = _TYPE.match(args, at)

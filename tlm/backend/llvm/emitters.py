@@ -15,10 +15,13 @@ Emitter = Callable[["Arithmetic", DType, int, list[str]], str]
 
 
 def infix(opcode: str) -> Emitter:
+    """An instruction on two operands of one type."""
     return lambda a, d, n, x: a.pure(f"{opcode} {value_type(d, n)} {x[0]}, {x[1]}")
 
 
 def compare(ordered: str, signed: str, unsigned: str) -> Emitter:
+    """A comparison by LLVM's predicates for floats, signed and unsigned integers; i1 for each lane."""
+
     def emit(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
         how = f"fcmp {ordered}" if d.is_float else f"icmp {signed if d.kind == 'int' else unsigned}"
         return a.pure(f"{how} {value_type(d, n)} {x[0]}, {x[1]}")

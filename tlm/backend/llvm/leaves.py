@@ -16,8 +16,7 @@ _FUSED = ("f32", "f64")
 
 
 class Leaves(Values):
-    """The emitter's part for statements without statements inside, compiled into closures like
-    expressions."""
+    """The emitter's part for statements without others inside, compiled into closures like expressions."""
 
     def _compile(self, stmt: Stmt) -> Run:
         match stmt:

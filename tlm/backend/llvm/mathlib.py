@@ -1,5 +1,4 @@
-"""Elementary functions: glibc's vector library libmvec where it is, own polynomials or scalar libm calls
-elsewhere."""
+"""Elementary functions: from glibc's libmvec where it is, else own polynomials or scalar calls of libm."""
 
 from __future__ import annotations
 
@@ -41,18 +40,19 @@ def libmvec() -> ctypes.CDLL | None:
 
 @cache
 def libm() -> ctypes.CDLL:
+    """The C library's scalar functions."""
     return ctypes.CDLL(ctypes.util.find_library("m") or None)
 
 
 @cache
 def has_symbol(name: str) -> bool:
+    """Whether this machine's libmvec has a function."""
     return libmvec() is not None and hasattr(libmvec(), name)
 
 
 @dataclass(slots=True)
 class Library:
-    """Which functions a kernel calls: `declarations` by symbol. `vectors` says whether libmvec may be
-    used."""
+    """The functions that a kernel calls, `declarations` by symbol; libmvec's only where `vectors`."""
 
     isa: str
     vectors: bool = True

@@ -22,8 +22,7 @@ Mask = str | tuple[bool, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A loop variable while its body is emitted: an i64 value plus an offset, known in the scope at
-    `depth`."""
+    """A loop variable in its body: an i64 value, known from the scope at `depth` on, plus an offset."""
 
     name: str
     offset: int
@@ -81,8 +80,7 @@ def linear(expr: Expr, scale: int = 1, out: Linear | None = None) -> Linear:
 
 
 class Memory:
-    """State of the emitter, and everything about addresses. Subclasses give `code`, which compiles an
-    expression."""
+    """State of the emitter, and everything about addresses. Subclasses compile expressions."""
 
     def __init__(self) -> None:
         self.function: Function
@@ -97,6 +95,7 @@ class Memory:
         self.pointers: dict[tuple[object, ...], tuple[str, int]] = {}
 
     def code(self, expr: Expr) -> Code:
+        """Compile an expression under the present vector loop."""
         raise NotImplementedError
 
     def pure(self, text: str) -> str:
@@ -140,8 +139,7 @@ class Memory:
         return self.pure(f"add i64 {a}, {b}") if a else b
 
     def pointer(self, place: Place, terms: tuple[tuple[Runtime, int], ...]) -> str:
-        """base + the bytes of `terms`, sorted by depth; computed at the head of the innermost loop among
-        them."""
+        """base + the bytes of `terms`, sorted by depth: computed at the head of the innermost loop."""
         if not terms:
             return place.base
         key = (place.base, *[(r.name, c) for r, c in terms])
@@ -157,7 +155,9 @@ class Memory:
         return out
 
     def mask_text(self, mask: str | tuple[bool, ...]) -> str:
+        """A mask as an operand."""
         return mask if isinstance(mask, str) else mask_literal(mask)
 
     def touches_memory(self, expr: Expr) -> bool:
+        """Whether `expr` reads any buffer."""
         return any(isinstance(n, Load) for n in walk(expr))

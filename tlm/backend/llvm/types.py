@@ -33,6 +33,7 @@ def vector(element: str, lanes: int) -> str:
 
 
 def value_type(dtype: DType, lanes: int) -> str:
+    """The type of `lanes` values."""
     return vector(_SCALARS[dtype.name], lanes)
 
 
@@ -55,12 +56,14 @@ _ZEROS = frozenset(("0", "false", "0x0000000000000000"))
 
 
 def splat_literal(one: str, element: str, lanes: int) -> str:
+    """A vector with the constant `one` in each lane."""
     if one in _ZEROS:
         return "zeroinitializer"
     return "<" + ", ".join([f"{element} {one}"] * lanes) + ">"
 
 
 def vector_literal(values: list[int], element: str) -> str:
+    """A vector of integers."""
     return "<" + ", ".join([f"{element} {v}" for v in values]) + ">"
 
 
@@ -87,6 +90,7 @@ def float_literal(value: float, single: bool) -> str:
 
 
 def half_bits(value: float) -> int:
+    """The bits of the nearest f16; infinity beyond its range."""
     try:
         return int(struct.unpack("<H", struct.pack("<e", value))[0])
     except OverflowError:
@@ -94,6 +98,7 @@ def half_bits(value: float) -> int:
 
 
 def bfloat_bits(value: float) -> int:
+    """The bits of the nearest bf16, ties to even; infinity beyond the range of f32."""
     if value != value:
         return 0x7FC0
     try:
@@ -104,4 +109,5 @@ def bfloat_bits(value: float) -> int:
 
 
 def mask_literal(mask: tuple[bool, ...]) -> str:
+    """A mask that is known when compiling."""
     return "<" + ", ".join(["i1 true" if m else "i1 false" for m in mask]) + ">"

@@ -26,6 +26,7 @@ class Values(Memory):
         self.parts: dict[str, Code] = {}
 
     def code(self, expr: Expr) -> Code:
+        """Compile an expression under the present vector loop."""
         match expr:
             case Const(value, dtype):
                 if dtype == boolean:
