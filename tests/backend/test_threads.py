@@ -70,11 +70,11 @@ def test_the_right_to_a_team_passes_on_when_its_owner_ends() -> None:
         "import threading; from tlm.backend import openmp\n"
         "got = []\n"
         "def take():\n"
-        "  got.append(openmp.acquire()); openmp.release()\n"
+        "  got.append(openmp.acquire(2)); openmp.release()\n"
         "t = threading.Thread(target=take); t.start(); t.join()\n"
-        "assert openmp.acquire(); assert not openmp.acquire(); openmp.release()\n"
+        "assert openmp.acquire(2); assert not openmp.acquire(2); openmp.release()\n"
         "got2 = []\n"
-        "t = threading.Thread(target=lambda: got2.append(openmp.acquire())); t.start(); t.join()\n"
+        "t = threading.Thread(target=lambda: got2.append(openmp.acquire(2))); t.start(); t.join()\n"
         "assert got == [True] and got2 == [False]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -121,3 +121,21 @@ def test_without_an_openmp_runtime_kernels_run_serially(monkeypatch: pytest.Monk
     out = outputs(program)
     kernel(*arrays, *out, threads=4)
     np.testing.assert_array_equal(out[0], arrays[0] @ arrays[1])
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: no team is placed")
+def test_a_team_that_fills_the_machine_keeps_off_its_master() -> None:
+    """Affinity and environment of the caller stay; each worker keeps to the CPUs besides the master's."""
+    code = (
+        "import os; from tlm.backend import openmp\n"
+        "before, env = os.sched_getaffinity(0), dict(os.environ)\n"
+        "count = len(before)\n"
+        "assert openmp.acquire(count); inside = os.sched_getaffinity(0); openmp.release()\n"
+        "assert len(inside) == 1 and os.sched_getaffinity(0) == before and dict(os.environ) == env\n"
+        "others = [int(t) for t in os.listdir('/proc/self/task') if int(t) != os.getpid()]\n"
+        "bound = [os.sched_getaffinity(t) for t in others]\n"
+        "assert sum(b == before - inside for b in bound) == count - 1, bound\n"
+        "os.sched_setaffinity(0, inside)\n"
+        "assert openmp.acquire(count); assert os.sched_getaffinity(0) == inside; openmp.release()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

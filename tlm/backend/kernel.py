@@ -99,7 +99,7 @@ def bind(code: Linked, parameters: int, workspace: tuple[int, int], parallel: bo
         function(*pointers, 0, 1)
 
     def team(*pointers: int, threads: int = 1, _code: Any = code) -> None:
-        if threads > 1 and openmp.acquire():
+        if threads > 1 and openmp.acquire(threads):
             try:
                 address, _memory = borrow(shared + threads * per_thread)
                 function(*pointers, address, threads)
