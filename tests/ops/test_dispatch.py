@@ -187,6 +187,37 @@ def test_a_search_without_a_result_tells_why_and_is_not_remembered(
         assert not plan.kept
 
 
+def test_what_was_measured_is_not_measured_again(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
+    """The same search asks for nothing, with or without its sentence; one more trial asks for one."""
+    from tlm.ir import canonical, serialize
+    from tlm.measure.measure import Measurer
+    from tlm.measure.record import Record
+    from tlm.ops.caching import clear
+
+    asked: list[Any] = []
+
+    def measure(
+        self: Measurer, program: Any, candidates: Any, kind: str = "search", **_: Any
+    ) -> list[Record]:
+        asked.extend(candidates if kind != "final" else ())
+        about = canonical.key(program), serialize.to_json(program), self.target.to_json()
+        return [Record(*about, v, "ok", (1e-6 * (1 + n),), kind=kind) for n, v in enumerate(candidates)]
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(Measurer, "measure", measure)
+    program = matmul.program(ones(6, 41), ones(41, 9))
+    for trials, new in ((8, 8), (8, 0), (9, 1)):
+        asked.clear()
+        plan = deciders.decide(program, tlm.host(), tlm.Search(trials=trials))
+        assert plan.kept
+        assert len(asked) == new
+    asked.clear()
+    assert clear() > 0
+    assert deciders.decide(program, tlm.host(), tlm.Search(trials=9)).steps == plan.steps
+    assert not asked
+
+
 def test_a_remembered_sentence_asks_no_model(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
     from tlm.model import weights
 

@@ -145,6 +145,20 @@ def test_out_of_any_layout(make: Any):
     np.testing.assert_array_equal(out, a @ b)
 
 
+def test_what_out_held_does_not_matter():
+    """Sums split over threads start from nothing, whatever memory held, and start anew in each call."""
+    a, b = integers(16, 700), integers(700, 24)
+    split = 0
+    for seed in range(12):
+        kernel = matmul.kernel(a, b, schedule=tlm.Random(seed), threads=8)
+        split += "C_rf" in str(kernel.program)
+        out = np.full((16, 24), np.nan, "f4")
+        for _ in range(2):
+            kernel(a, b, out=out)
+            np.testing.assert_array_equal(out, a @ b)
+    assert split
+
+
 def test_out_of_no_dimensions():
     out = np.empty((), "f4")
     assert matmul(integers(3) * 0 + 2, np.ones(3, "f4"), schedule="heuristic", out=out) is out

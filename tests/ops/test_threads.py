@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +23,18 @@ def threads_of_this_process() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to count threads")
-def test_outer_threads_do_not_multiply_the_workers():
+@pytest.mark.parametrize("numpy_between", [False, True])
+def test_outer_threads_do_not_multiply_the_workers(numpy_between: bool):
     for threads in (2, 1):
         matmul(A, B, schedule="heuristic", threads=threads)
-    before, most, wrong = threads_of_this_process(), [0], []
     want = A @ B
+    before, most, wrong = threads_of_this_process(), [0], []
 
     def work() -> None:
         for _ in range(10):
             if not np.array_equal(matmul(A, B, schedule="heuristic", threads=2), want):
+                wrong.append(1)
+            if numpy_between and not np.array_equal(A @ B, want):
                 wrong.append(1)
             most[0] = max(most[0], threads_of_this_process())
 
@@ -53,6 +57,18 @@ def test_small_products_wake_no_worker():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0"
+
+
+def test_a_call_of_a_small_product_is_microseconds():
+    for a, b in ((A[:2, :2].copy(), B[:2, 0].copy()), (A[:16, :16].copy(), B[:16, :16].copy())):
+        matmul(a, b, schedule="heuristic")
+        best = float("inf")
+        for _ in range(50):
+            start = time.perf_counter()
+            for _ in range(100):
+                matmul(a, b, schedule="heuristic")
+            best = min(best, (time.perf_counter() - start) / 100)
+        assert best < 20e-6
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
