@@ -140,7 +140,7 @@ class _Emitter(Values):
         names = [self._buffer(t)[1] for t in stmt.targets]
         at, lines = "", []
         for target in stmt.targets:
-            at, checked = self._target(target, stmt.indices, pad, set(stmt.axes))
+            at, checked = self._target(target, stmt.indices, pad)
             lines += checked
         if stmt.init:
             zero = " or ".join([self._level(a).name for a in stmt.axes])
@@ -168,9 +168,7 @@ class _Emitter(Values):
             self.parts[f"{prefix}{n}"] = code
         return tuple([Load(f"{prefix}{n}", (), d) for n, d in enumerate(dtypes)])
 
-    def _target(
-        self, buffer: str, indices: tuple[Expr, ...], pad: str, axes: set[str] | None = None
-    ) -> tuple[str, list[str]]:
+    def _target(self, buffer: str, indices: tuple[Expr, ...], pad: str) -> tuple[str, list[str]]:
         """A name that holds the flat index of a write, and the lines that compute and log it."""
         at = self._fresh("t")
         lines = [f"{pad}{at} = {self._flat(buffer, indices)}"]

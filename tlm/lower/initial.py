@@ -15,6 +15,7 @@ in the first round instead, which saves a pass over the target:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.affine import conjunction
@@ -81,12 +82,12 @@ def init_nest(path: Enclosing, update: Update, dtypes: dict[str, DType]) -> Stmt
     identity = COMBINERS[update.combiner].identity(tuple(dtypes[t] for t in update.targets))
     typed = [const(c.value, dtypes[t]) for c, t in zip(identity, update.targets, strict=True)]
 
-    def build(names: dict[str, Expr]) -> Stmt:
+    def build(names: Mapping[str, Expr]) -> Stmt:
         at = tuple([substitute(i, names) for i in update.indices])
         return block(*[Store(t, at, c) for t, c in zip(update.targets, typed, strict=True)])
 
     used = frozenset().union(*map(free_vars, update.indices))
-    return spatial_copy(path, update.axes, "init", build, used)  # type: ignore[arg-type]
+    return spatial_copy(path, update.axes, "init", build, used)
 
 
 def _continuing(stmt: Stmt) -> Stmt:

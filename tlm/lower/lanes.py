@@ -14,6 +14,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.dtypes import DType
@@ -82,14 +83,14 @@ def _rewrite(outer: For, path: Enclosing, update: Update, dtypes: dict[str, DTyp
     partial = replace(update, targets=names, indices=at, axes=inner_axes, init=False)
     nest = map_leaves(outer, lambda s: partial if s is update else s)
 
-    def merge(renamed: dict[str, Expr]) -> Stmt:
+    def merge(renamed: Mapping[str, Expr]) -> Stmt:
         values = tuple(Load(n, tuple([substitute(i, renamed) for i in at]), dtypes[n]) for n in names)
         indices = tuple([substitute(i, renamed) for i in update.indices])
         lane_axis = f"{lane.var}@{names[0]}"
         return replace(update, indices=indices, values=values, axes=(*outer_axes, lane_axis))
 
     start = init_nest(path, replace(partial, indices=at), dtypes)
-    end = spatial_copy(path, inner_axes, names[0], merge, used | {lane.var})  # type: ignore[arg-type]
+    end = spatial_copy(path, inner_axes, names[0], merge, used | {lane.var})
     out = block(start, nest, end)
     for name in reversed(names):
         out = Alloc(Buffer(name, shape, dtypes[name], "register"), out)

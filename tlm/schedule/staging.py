@@ -74,8 +74,11 @@ class CacheRead(Step):
         )
         extents = extents_of(program.body)
         inner = frozenset([f.var for p in leaves for f in loops_on(p[len(spot) - 1 :])])
-        made = self._packed if self.layout else self._boxed
-        loops, indices, moved = made(program, name, places, inner, extents, source)
+        loops, indices, moved = (
+            self._packed(program, name, places, inner, extents)
+            if self.layout
+            else self._boxed(source, name, places, inner, extents)
+        )
         clash = set(loop_names(program)) & {n for n, _ in loops}
         if clash:
             raise self.refuse(program, f"loop {min(clash)} exists already", "Give the copy another name.")
@@ -113,8 +116,9 @@ class CacheRead(Step):
 
     def _packed(
         self, program: Program, name: str, places: list[tuple[Expr, ...]], inner: frozenset[str],
-        extents: dict[str, int], source: Buffer,
+        extents: dict[str, int],
     ) -> _Staging:  # fmt: skip
+        """One place: a dimension of the new buffer for each loop of the layout."""
         if len(places) > 1:
             reason = f"{self.buffer} is read at {len(places)} different places there"
             raise self.refuse(program, reason, "Leave out the layout to stage the box that holds them all.")
@@ -129,9 +133,10 @@ class CacheRead(Step):
         return loops, replace_all(places[0], values, {**extents, **dict(loops)}), {places[0]: moved}
 
     def _boxed(
-        self, program: Program, name: str, places: list[tuple[Expr, ...]], inner: frozenset[str],
-        extents: dict[str, int], source: Buffer,
+        self, source: Buffer, name: str, places: list[tuple[Expr, ...]], inner: frozenset[str],
+        extents: dict[str, int],
     ) -> _Staging:  # fmt: skip
+        """Any places: a dimension of the new buffer for each one of the source."""
         ranges = box(places, source.shape, inner, extents)
         loops = tuple([(f"ax{d}@{name}", r.extent) for d, r in enumerate(ranges)])
         known = {**extents, **dict(loops)}
