@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -201,10 +202,12 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Any, monkeypatch: pyt
     ) -> list[Record]:
         asked.extend(candidates if kind != "final" else ())
         about = canonical.key(program), serialize.to_json(program), self.target.to_json()
-        return [Record(*about, v, "ok", (1e-6 * (1 + n),), kind=kind) for n, v in enumerate(candidates)]
+        return [
+            Record(*about, v, "ok", (1e-6 + 1e-15 * crc32(repr(v).encode()),), kind=kind) for v in candidates
+        ]
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr(Measurer, "measure", measure)
     program = matmul.program(ones(6, 41), ones(41, 9))
     for trials, new in ((8, 8), (8, 0), (9, 1)):
