@@ -113,7 +113,7 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
         out.append(Unroll(k, p.unroll))
     if p.prefetch:
         out.append(PrefetchAhead(c.b.buffer.name, k, p.prefetch))
-    return out + _epilogue(c, p, loops) + _threads(p, loops, batch)
+    return out + _epilogue(c, p) + _threads(p, loops, batch)
 
 
 def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
@@ -165,7 +165,7 @@ def _joining(c: Contraction, p: Plan, partial: str, part: str) -> list[Step]:
     return [*out, Parallel(row)] if c.extent(c.m) > 1 else out
 
 
-def _epilogue(c: Contraction, p: Plan, loops: Loops) -> list[Step]:
+def _epilogue(c: Contraction, p: Plan) -> list[Step]:
     out: list[Step] = []
     for e in c.epilogue:
         if p.epilogue == "fused":
@@ -203,4 +203,4 @@ def _dot_steps(c: Contraction, p: Plan) -> list[Step]:
         out += [Unroll(row + copy), Unroll(column + copy), Vectorize(lane + copy)]
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll))
-    return out + _epilogue(c, p, loops) + _threads(p, loops, batch)
+    return out + _epilogue(c, p) + _threads(p, loops, batch)
