@@ -97,10 +97,10 @@ def check_generated(pairs: list[tuple[Shape, int]], samples: int, seed: int) -> 
     for shape, form in pairs:
         program = product(shape, form)
         for target in targets():
-            for decided in generate([program], target, samples=samples, temperature=1.0, seed=seed)[0]:
+            for made in generate([program], target, samples=samples, temperature=1.0, seed=seed)[0]:
                 total += 1
                 try:
-                    apply(program, decided.steps)
+                    apply(program, made.decided.steps)
                 except TlmError as error:
                     failures.append(f"{shape} form {form} on {target.name}, generated: {error}")
     return total, failures

@@ -125,7 +125,9 @@ def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> l
     ):
         if not wanted:
             continue
-        name, own = f"{operand.buffer.name}_pack", [x for x in batch if operand.stride(x)]
+        name = f"{operand.buffer.name}_pack"
+        # The loop over the parts of a split k is none of the problem's own: it moves both operands.
+        own = [x for x in batch if operand.stride(x) or x not in c.batch]
         needed = [loops.block[x] for x in p.order if x in (axis, "k")]
         at = needed[-1] if needed else own[-1] if own else ""
         layout = (loops.tile[axis], loops.k, *inner)
