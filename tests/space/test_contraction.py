@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from bench.sentences import check_run, product, shapes
+from bench.sentences import _laid_out, check_run, product, shapes
 from tlm.errors import RecordError
 from tlm.ir.interpret import interpret
 from tlm.schedule import apply
@@ -37,16 +37,22 @@ def test_random_schedules_compute_the_product_bit_for_bit(number):
         assert check_run((*pair, number, seed)) == []
 
 
-@pytest.mark.parametrize("form", [0, 2])
-def test_split_reductions_compute_the_product(form):
-    """Few tiles and a long k: partial sums of parts of k are added up at the end."""
-    program, target = product((1, 3, 600, 20), form), Target("avx2", threads=4)
-    inputs = integers(program, 1)
-    want = inputs[0] @ inputs[1] + (inputs[2] if form == 2 else 0)
-    for parts in (4, 8):
+@pytest.mark.parametrize("form", [0, 1, 2])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("last", [(), ("pack_n", "pack_m", "block_k")])
+def test_split_reductions_compute_the_product(form, batch, last):
+    """Few tiles and a long k: partial sums of parts of k, packed or not, are added up at the end."""
+    program, target = product((batch, 3, 600, 20), form), Target("avx2", threads=8)
+    inputs = [
+        _laid_out(x, b.element_strides) for x, b in zip(integers(program, 1), program.inputs, strict=True)
+    ]
+    want = np.matmul(inputs[0], inputs[1]) + (inputs[2] if form == 2 else 0)
+    for parts in (8, 16):
 
         def decide(choice: Choice, _, parts=parts) -> int:
-            return choice.values.index(parts) if choice.name == "split_k" else 0
+            if choice.name == "split_k":
+                return choice.values.index(parts)
+            return len(choice.options) - 1 if choice.name in last else 0
 
         found = run(space_for(program, target), decide)
         assert parts in found.values
