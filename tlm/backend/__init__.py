@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .ahead import Ahead as Ahead
+    from .ahead import save as save
+    from .compiler import assembly as assembly
     from .compiler import compile as compile
     from .compiler import cross_compile as cross_compile
     from .kernel import Kernel as Kernel
 
-_LAZY = {"compile": "compiler", "cross_compile": "compiler", "Kernel": "kernel", "use_cache": "cache"}
+_LAZY = {
+    "Ahead": "ahead", "Kernel": "kernel", "assembly": "compiler", "compile": "compiler",
+    "cross_compile": "compiler", "save": "ahead", "use_cache": "cache",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

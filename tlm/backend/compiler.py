@@ -34,14 +34,21 @@ def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:
     )
 
 
-def cross_compile(program: Program, target: Target) -> tuple[bytes, str]:
-    """(object file, assembly) of a scheduled program for any CPU target, without running it."""
+def cross_compile(program: Program, target: Target) -> tuple[Module, bytes]:
+    """(module, object file) of a scheduled program for any CPU target, without running it."""
     _need_cpu(target)
     from .llvm import codegen
     from .llvm.emitter import emit
 
     module = emit(lower(program, target), target, vector_math=target.runs_here())
-    return codegen.object_code(module.text, target), codegen.assembly(module.text, target)
+    return module, codegen.object_code(module.text, target)
+
+
+def assembly(module: Module, target: Target) -> str:
+    """The assembly listing of a module."""
+    from .llvm import codegen
+
+    return codegen.assembly(module.text, target)
 
 
 def _need_cpu(target: Target) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..backend import Ahead, assembly, cross_compile
 from ..backend import Kernel as Compiled
 from ..backend import compile as compile_program
-from ..backend import cross_compile
+from ..backend import save as save_files
 from ..errors import ArgumentError, BackendError
 from ..ir.nodes import Op, Program, Store, Update
 from ..ir.walk import walk
@@ -24,6 +28,9 @@ from .caching import cache
 from .deciders import Plan
 from .products import Problem
 from .runner import Runner
+
+if TYPE_CHECKING:
+    from ..backend.llvm.emitter import Module
 
 Picked = tuple[str, tuple[int | str, ...], int | str, float | None]
 """(name, values of the options, picked value, the model's probability of it or None)"""
@@ -92,26 +99,37 @@ class Kernel:
     @cached_property
     def source(self) -> str:
         """LLVM IR."""
-        if self.compiled is not None:
-            return self.compiled.source
-        from ..backend.llvm.emitter import emit
-        from ..lower import lower
-
-        return emit(lower(self.program, self.target), self.target, vector_math=False).text
+        return self._foreign[0].text if self.compiled is None else self.compiled.source
 
     @cached_property
     def assembly(self) -> str:
         """The target's assembly."""
-        return self._foreign[1] if self.compiled is None else self.compiled.assembly
+        return assembly(self._foreign[0], self.target) if self.compiled is None else self.compiled.assembly
 
     @cached_property
     def object(self) -> bytes:
         """The object file."""
-        return self._foreign[0] if self.compiled is None else self.compiled.object
+        return self._foreign[1] if self.compiled is None else self.compiled.object
 
     @cached_property
-    def _foreign(self) -> tuple[bytes, str]:
+    def _foreign(self) -> tuple[Module, bytes]:
         return cross_compile(self.program, self.target)
+
+    def save(self, directory: str | os.PathLike[str], *, name: str | None = None) -> Path:
+        """Write kernel.o, kernel.h and main.c, an example that checks itself, for use without Python.
+
+        `name` replaces "kernel", and names the function tlm_<name>, so that several kernels fit into one
+        program. The files appear together or not at all; those of an earlier kernel are replaced.
+        ArgumentError where the directory holds anything else or cannot be written. Works for any CPU target.
+        """
+        if name is None and self.compiled is not None:
+            module, code = self.compiled.module, self.compiled.object
+        elif name is None:
+            module, code = self._foreign
+        else:
+            module, code = cross_compile(replace(self.program, name=name), self.target)
+        plain = self.problem.program
+        return save_files(directory, Ahead(plain, self.target, module, code, name or "kernel"))
 
     def _here(self) -> Compiled:
         if self.compiled is None:

@@ -35,6 +35,7 @@ _ERFC = (0.0001880479685496539, -1.1295784711837769, -0.633219838142395, -0.1084
          -0.004204576835036278, 0.0004413392744027078, -2.1687084881705232e-05)  # fmt: skip
 # ln 2 in two parts, the first with few enough bits that its product with an exponent is exact.
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+_SHIFT = 1.5 * 2.0**23
 
 
 class _Lanes:
@@ -81,6 +82,20 @@ class _Lanes:
             out = self.fma(out, x, self.c(c))
         return out
 
+    @property
+    def scales(self) -> bool:
+        """Whether the target multiplies whole vectors by powers of two in one instruction."""
+        return self.a.library.isa == "avx512" and self.n in (4, 8, 16)
+
+    def scale(self, x: str, power: str) -> str:
+        """x * 2**power for an integer `power`, rounded once; it overflows to inf and underflows by steps."""
+        kind = f"ps.{32 * self.n}"
+        full = "i16 -1, i32 4" if self.n == 16 else "i8 -1"
+        name = f"llvm.x86.avx512.mask.scalef.{kind}"
+        return self.a.pure(
+            f"call {self.t} @{name}({self.t} {x}, {self.t} {power}, {self.t} zeroinitializer, {full})"
+        )
+
     def clamp(self, x: str, low: float, high: float) -> str:
         """x cut to [low, high]; NaN stays."""
         x = self.pick(self.test("olt", x, self.c(low)), self.c(low), x)
@@ -90,17 +105,19 @@ class _Lanes:
 def _exp(v: _Lanes, x: str) -> str:
     # Beyond these bounds the result is 0 and inf.
     x = v.clamp(x, -104.0, 89.0)
-    whole = v.call("roundeven", v.f("mul", x, v.c(1 / math.log(2))))
+    # Adding 1.5 * 2**23 leaves the nearest integer in the low bits of the sum.
+    shifted = v.fma(x, v.c(1 / math.log(2)), v.c(_SHIFT))
+    whole = v.f("sub", shifted, v.c(_SHIFT))
     rest = v.fma(whole, v.c(-_LN2_HIGH), x)
     rest = v.fma(whole, v.c(-_LN2_LOW), rest)
     value = v.horner(_EXP, rest)
-    ordered = v.pick(v.test("ord", whole, whole), whole, v.c(0.0))
-    power = v.a.pure(f"fptosi {v.t} {ordered} to {v.word}")
+    if v.scales:
+        return v.scale(value, whole)
+    power = v.i("sub", v.bits(shifted), v.w(0x4B400000))
     # Two factors, since 2**power itself may be out of range.
     half = v.i("ashr", power, v.w(1))
     for part in (half, v.i("sub", power, half)):
-        scale = v.floats(v.i("shl", v.i("add", part, v.w(127)), v.w(23)))
-        value = v.f("mul", value, scale)
+        value = v.f("mul", value, v.floats(v.i("shl", v.i("add", part, v.w(127)), v.w(23))))
     return value
 
 

@@ -1,0 +1,245 @@
+"""Ahead of time: a kernel as an object file, a C header, and a C program that runs and checks it.
+
+    kernel.o   the code: `void f(const in *..., out *..., void *workspace, int64_t threads)`
+    kernel.h   its declaration, the layout of each argument, the bytes of workspace
+    main.c     fills the inputs, calls the kernel, compares with the plain loops in double
+
+Nothing of Python is needed to link and run them. Vector math is libmvec's, a part of glibc's libm, where the
+code was made for this machine, else own polynomials and libm; parallel loops call libgomp.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import ArgumentError, BackendError
+from ..ir.dtypes import bf16, f16, to_numpy
+from ..ir.nodes import Buffer, Program
+from ..target import Target
+from . import plain_c
+from .c_text import C_TYPES
+
+if TYPE_CHECKING:
+    from .llvm.emitter import Module
+
+# The kernel sums in f32 or f64, the loops of the example in double; half types round once more.
+_TOLERANCE = {
+    "f64": ("1e-10", "1e-290"), "f32": ("2e-5", "1e-36"), "f16": ("4e-3", "1e-6"), "bf16": ("3e-2", "1e-36"),
+}  # fmt: skip
+_COMPILERS = {"neon": "aarch64-linux-gnu-gcc"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What is saved: `plain` is the unscheduled program, `code` the object file of `module`."""
+
+    plain: Program
+    target: Target
+    module: Module
+    code: bytes
+    name: str = "kernel"
+
+    @property
+    def libraries(self) -> str:
+        """What to link with: libm brings libmvec along."""
+        return "-lm -lgomp" if self.module.parallel else "-lm"
+
+    @property
+    def command(self) -> str:
+        """How the example is linked."""
+        compiler = _COMPILERS.get(self.target.isa, "gcc")
+        return f"{compiler} -O2 main.c {self.name}.o {self.libraries} -o main"
+
+
+def save(directory: str | os.PathLike[str], ahead: Ahead) -> Path:
+    """Write the three files to `directory`, all or none; returns the directory.
+
+    A directory that holds such files already is replaced. ArgumentError where it holds others, or cannot be
+    written; BackendError for code that is not for Linux's calling conventions.
+    """
+    if ahead.target.kind != "cpu":
+        raise BackendError(f"only kernels for CPUs are saved as object files, not for {ahead.target.name}")
+    if not (ahead.name.isascii() and ahead.name.isidentifier()):
+        raise ArgumentError(f"name= becomes names of files and of C: letters, digits, _; got {ahead.name!r}")
+    final = Path(directory)
+    files = {
+        f"{ahead.name}.o": ahead.code,
+        f"{ahead.name}.h": header(ahead).encode(),
+        "main.c": example(ahead).encode(),
+    }
+    try:
+        _check_directory(final, ahead)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name}."))
+        try:
+            for name, data in files.items():
+                (made / name).write_bytes(data)
+            made.chmod(0o755)
+            _replace(made, final)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        raise ArgumentError(f"cannot write a kernel to {final}: {error}") from error
+    return final
+
+
+def _check_directory(final: Path, ahead: Ahead) -> None:
+    if final.is_dir():
+        names = {p.name for p in final.iterdir()}
+        saved = "main.c" in names and len(names) == 3 and len({Path(n).stem for n in names}) == 2
+        if names and not saved:
+            raise ArgumentError(
+                f"{final} holds other files than those of a saved kernel; give a new or an empty directory"
+            )
+    elif final.exists():
+        raise ArgumentError(f"{final} is a file; a kernel is saved to a directory")
+
+
+def _replace(made: Path, final: Path) -> None:
+    """Put `made` at `final`; what was there is gone only when the new one is in place."""
+    if not (final.is_dir() and any(final.iterdir())):
+        os.replace(made, final)
+        return
+    old = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name}."))
+    os.replace(final, old)
+    try:
+        os.replace(made, final)
+    except OSError:
+        os.replace(old, final)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def header(ahead: Ahead) -> str:
+    """The C (and C++) header."""
+    program, module, symbol = ahead.plain, ahead.module, ahead.module.symbol
+    names = plain_c.identifiers([b.name for b in program.parameters])
+    arguments = [
+        f"{'const ' if b in program.inputs else ''}{C_TYPES[b.dtype.name]} *{names[b.name]}"
+        for b in program.parameters
+    ]
+    guard, size = f"{symbol.upper()}_H", f"{symbol.upper()}_WORKSPACE"
+    about = [_argument(names[b.name], b, b in program.outputs) for b in program.parameters]
+    features = " ".join(ahead.target.features) or ahead.target.isa
+    top = textwrap.wrap(f"{program.name} for CPUs with {features}.", 96)
+    shares = "how many of them share the work" if module.parallel else "not used: this kernel has one"
+    return "\n".join([
+        "/* " + "\n   ".join(top), "", *about,
+        f"   workspace   {size}(threads) bytes, aligned to {size}_ALIGNMENT; NULL where that is 0",
+        f"   threads     {shares}; at least 1", "",
+        "   Outputs overlap neither inputs nor each other; arrays are aligned to their elements. Calls with",
+        f"   different workspaces may run at the same time. Link with {ahead.libraries}. */",
+        f"#ifndef {guard}", f"#define {guard}", "#include <stdint.h>", "",
+        f"#define {size}_ALIGNMENT 64",
+        f"#define {size}(threads) ((int64_t){module.shared} + (int64_t)(threads) * {module.per_thread})", "",
+        "#ifdef __cplusplus", 'extern "C"', "#endif",
+        f"void {symbol}({', '.join([*arguments, 'void *workspace', 'int64_t threads'])});", "",
+        "#endif", "",
+    ])  # fmt: skip
+
+
+def _argument(name: str, b: Buffer, output: bool) -> str:
+    halves = {"f16": "f16 (bits of IEEE half)", "bf16": "bf16 (upper half of float)"}
+    kind, way = halves.get(b.dtype.name, b.dtype.name), "out" if output else "in"
+    shape = " x ".join(map(str, b.shape)) or "one element"
+    steps = "C order" if b.strides is None else f"strides of {', '.join(map(str, b.strides))} elements"
+    return f"   {name:<11} {way}, {kind}, {shape}, {steps}"
+
+
+_MAIN = """/* {command} && ./main
+   Runs {symbol} on made-up inputs and compares with the plain loops in double. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "{name}.h"
+
+{plain}
+
+/* From 0 to 15, the same numbers in each run. */
+static int next(void) {{
+  static uint64_t state = 1;
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return (int)(state >> 60);
+}}
+
+static int bad = 0;
+
+/* `got` and `want` are expressions of i. */
+#define CHECK(name, n, got, want, relative, absolute) do {{ \\
+  double scale = 0, worst = 0; \\
+  for (int64_t i = 0; i < (n); i++) {{ \\
+    double x = (double)(got), y = (double)(want); \\
+    double error = x == y || (x != x && y != y) ? 0 : fabs(x - y); \\
+    if (isfinite(y) && fabs(y) > scale) scale = fabs(y); \\
+    if (error != error || error > worst) worst = error == error ? error : INFINITY; \\
+  }} \\
+  printf("%s: largest value %g, largest error %g\\n", name, scale, worst); \\
+  if (!(worst <= (relative) * scale + (absolute))) bad = 1; \\
+}} while (0)
+
+int main(int argc, char **argv) {{
+  int64_t threads = argc > 1 ? atoll(argv[1]) : {threads};
+{body}
+  puts(bad ? "WRONG" : "right");
+  return bad;
+}}
+"""
+
+
+def example(ahead: Ahead) -> str:
+    """The C program that runs the kernel and checks it."""
+    program, symbol = ahead.plain, ahead.module.symbol
+    names = plain_c.identifiers([b.name for b in program.parameters])
+    size = f"{symbol.upper()}_WORKSPACE"
+    inputs, outputs = [names[b.name] for b in program.inputs], [names[b.name] for b in program.outputs]
+    lines = []
+    for b in program.inputs:
+        lines += [*_array(b, names[b.name], C_TYPES[b.dtype.name]), _fill(b, names[b.name])]
+    for b in program.outputs:
+        lines += _array(b, names[b.name], C_TYPES[b.dtype.name])
+        lines += _array(b, f"want_{names[b.name]}", plain_c.element(b.dtype))
+    lines += [
+        f"  int64_t size = {size}(threads), line = {size}_ALIGNMENT;",
+        "  void *workspace = size ? aligned_alloc(line, (size + line - 1) / line * line) : NULL;",
+        f"  {symbol}({', '.join([*inputs, *outputs, 'workspace', 'threads'])});",
+        f"  plain({', '.join([*inputs, *[f'want_{n}' for n in outputs]])});",
+    ]
+    for b in program.outputs:
+        name, (before, after) = names[b.name], plain_c.reach(b)
+        at = f"[i - {before}]" if before else "[i]"
+        got = plain_c.decoded(name + at, b.dtype)
+        relative, absolute = _TOLERANCE.get(b.dtype.name, ("0", "0"))
+        bounds = f"{relative}, {absolute}"
+        lines.append(f'  CHECK("{name}", {before + after}, {got}, want_{name}{at}, {bounds});')
+    return _MAIN.format(
+        command=ahead.command, symbol=symbol, name=ahead.name, threads=ahead.target.threads,
+        plain=plain_c.function(program, "plain"), body="\n".join(lines),
+    )  # fmt: skip
+
+
+def _array(b: Buffer, name: str, kind: str) -> list[str]:
+    before, after = plain_c.reach(b)
+    moved = [f"  {name} += {before};"] if before else []
+    return [f"  {kind} *{name} = calloc({before + after}, sizeof *{name});", *moved]
+
+
+def _fill(b: Buffer, name: str) -> str:
+    """Small numbers whose products and sums are exact in every float type."""
+    before, after = plain_c.reach(b)
+    values = {"float": "(next() - 8) / 8.0f", "int": "next() - 8", "uint": "next()", "bool": "next() > 7"}
+    value = values[b.dtype.kind]
+    if b.dtype in (f16, bf16):
+        bits = ((np.arange(16) - 8) / 8).astype(to_numpy(b.dtype)).view(np.uint16)
+        value = f"((const uint16_t[]){{{', '.join([hex(x) for x in bits])}}})[next()]"
+    return f"  for (int64_t i = {-before}; i < {after}; i++) {name}[i] = {value};"
