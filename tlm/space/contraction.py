@@ -50,9 +50,11 @@ def _outer(f: Figures, style: str) -> Generator[Choice, int, Plan]:
     order = yield from ask.order(f, trips)
     inner = yield from ask.inner(f, min(block_m, tiles_m), min(block_n, tiles_n), rows, columns, block_k)
     size = block_k * block_n * columns * f.bytes
-    pack_n = yield from ask.pack_n(f, _reuse(order, "n", tiles_m, block_m), size, c.b.stride(c.n))
+    runs = (block_k, c.b.stride(c.k)), (columns, c.b.stride(c.n))
+    pack_n = yield from ask.pack_n(f, _reuse(order, "n", tiles_m, block_m), size, c.b.stride(c.n), runs)
     size = block_k * block_m * rows * f.bytes
-    pack_m = yield from ask.pack_m(f, _reuse(order, "m", tiles_n, block_n), size, c.a.stride(c.k))
+    runs = (block_k, c.a.stride(c.k)), (rows, c.a.stride(c.m))
+    pack_m = yield from ask.pack_m(f, _reuse(order, "m", tiles_n, block_n), size, c.a.stride(c.k), runs)
     unroll = yield from ask.unroll(f, rows * vectors, block_k)
     prefetch = yield from ask.prefetch(f, pack_n == "block", f.k * f.n * f.bytes, block_k)
     epilogue = yield from ask.epilogue(f, block_k < depth, split > 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
+from math import gcd
 
 from ..target import Target
 from .choice import Option, question
@@ -241,10 +242,33 @@ def inner(f: Figures, tiles_m: int, tiles_n: int, height: int, width: int, k: in
     ]
 
 
-def _pack(f: Figures, reuse: int, size: float, stride: int) -> list[Option]:
-    """Whether a block of an operand is copied into the order in which the tiles read it."""
+Run = tuple[int, int]
+"""Elements along an axis, and how far apart they lie."""
+
+_WAY_BYTES = 4096  # of an L1 cache that is indexed before the address is translated, as all present ones are
+_LINE_BYTES = 64
+
+
+def _conflicts(f: Figures, runs: tuple[Run, Run]) -> float:
+    """Lines of a block of an operand as it lies in memory, percent of the L1 lines that they can occupy.
+
+    Rows that are a multiple of a large power of two apart fall on few sets of the cache, so that a block much
+    smaller than the cache drives itself out of it.
+    """
+    (count, step), (length, unit) = sorted(runs, key=lambda run: -abs(run[1]))
+    lines = ceil(length * f.bytes, _LINE_BYTES) if abs(unit) == 1 else length
+    starts = _WAY_BYTES // gcd(abs(step) * f.bytes, _WAY_BYTES)
+    sets = min(_WAY_BYTES // _LINE_BYTES, min(count, starts) * lines)
+    return percent(count * lines, sets * max(1, f.target.l1 // _WAY_BYTES))
+
+
+def _pack(f: Figures, reuse: int, size: float, stride: int, runs: tuple[Run, Run]) -> list[Option]:
+    """Whether a block of an operand is copied into the order in which the tiles read it.
+
+    `runs`: what one tile reads of it, along k and along the other axis.
+    """
     facts: Facts = (("reuse", reuse), ("stride", abs(stride) * f.bytes))
-    options = [Option("none", facts)]
+    options = [Option("none", (*facts, ("conflicts", _conflicts(f, runs))))]
     if reuse > 1 or stride > 1:
         options.append(Option("block", (*facts, *f.caches(size))))
     return options

@@ -29,5 +29,6 @@ FACTS = (
     "tasks",  # units of parallel work for each thread, percent
     "imbalance",  # percent by which the busiest thread exceeds the mean
     "code",  # vector operations in the innermost loop body
+    "conflicts",  # lines of an operand's block, percent of the L1 lines that its addresses can fall on
 )
 """Every quantity that an option may state."""
