@@ -26,6 +26,17 @@ def test_any_number_of_threads(threads: int) -> None:
     np.testing.assert_array_equal(got, arrays[0] @ arrays[1])
 
 
+@pytest.mark.parametrize("rows", [1, 2, 5, 31, 32, 33, 100, 513])
+def test_every_piece_of_every_share_runs_once(rows: int) -> None:
+    s = Schedule(plain_matmul(rows, 3, 5))
+    s.parallel("i")
+    kernel = compile(s.program, target("avx2"), cache=False)
+    arrays = whole_numbers(s.program)
+    for threads in (1, 2, 3, 7, 300):
+        (got,) = run(kernel, arrays, threads)
+        np.testing.assert_array_equal(got, arrays[0] @ arrays[1])
+
+
 def test_private_scratch_of_each_thread() -> None:
     """A packed panel inside the parallel loop: each thread has its own."""
     s = Schedule(plain_matmul(32, 24, 16))

@@ -14,8 +14,8 @@ from .record import Status
 PREPARE_SECONDS = 300.0
 # A candidate this many times slower than the best, after so many rounds, is not run again.
 KEEP = (2.0, 1.25)
-ROUNDS, MORE_ROUNDS = 3, 2
-THOROUGH_ROUNDS, THOROUGH_SECONDS = 9, 2.0
+ROUNDS, MORE_ROUNDS = 3, 6
+THOROUGH_ROUNDS, THOROUGH_SECONDS = 15, 2.0
 FAR_SLOWER = 4.0
 # Of runs shorter than this the first one says little: it is mostly page faults and cache misses.
 FIRST_RUN_COUNTS_SECONDS = 1e-3

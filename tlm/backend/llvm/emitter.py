@@ -15,6 +15,7 @@ from ...ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, 
 from ...ir.walk import reads, walk, writes
 from ...target import Target
 from ..openmp import SYMBOLS
+from . import team
 from .arith import Arithmetic
 from .builder import Function
 from .control import Control
@@ -97,7 +98,8 @@ class _Emitter(Control):
         readable = ["@tlm.readable = private constant [1024 x i8] zeroinitializer, align 64"]
         return "\n".join([
             f"; {self.symbol}",
-            *(readable if "@tlm.readable" in body else []), body, *sorted(externals), *intrinsics,
+            *(readable if "@tlm.readable" in body else []), *([team.RESET] if parallel else []), body,
+            *sorted(externals), *intrinsics,
             'attributes #0 = { nounwind "prefer-vector-width"="512" }', "",
         ])  # fmt: skip
 
@@ -130,7 +132,11 @@ class _Emitter(Control):
         self.statement(alloc.body)
 
     def parallel(self, loop: For) -> None:
-        """The loop as a function of its own, run by a team of threads that share its iterations evenly."""
+        """The loop as a function of its own, run by a team of threads that share its iterations.
+
+        Each member starts with its own even share, in order, and then helps the others with theirs: a thread
+        that the system lets wait holds up the loop by one piece of its share, not by all of it.
+        """
         touched = sorted((reads(loop.body) | writes(loop.body) | _prefetched(loop.body)) & self.places.keys())
         used = _variables(loop.body)
         variables = sorted(v for v in used if isinstance(self.env.get(v), Runtime))
@@ -153,31 +159,34 @@ class _Emitter(Control):
         f = self.function
         count = len(pointers) + len(numbers)
         context = f.name("context")
-        f.entry.append(f"  {context} = alloca [{count} x i64], align 16")
+        f.entry.append(f"  {context} = alloca [{team.context_bytes(count)} x i8], align {team.LINE}")
         wanted = f.value(f"call i64 @llvm.smin.i64(i64 %threads, i64 {numbers[-1]})")
+        wanted = f.value(f"call i64 @llvm.smin.i64(i64 {wanted}, i64 {team.MOST})")
         several = f.value(f"icmp sgt i64 {wanted}, 1")
-        team, alone, after = f.label("team"), f.label("alone"), f.label("joined")
-        f.line(f"br i1 {several}, label %{team}, label %{alone}")
+        together, alone, after = f.label("team"), f.label("alone"), f.label("joined")
+        f.line(f"br i1 {several}, label %{together}, label %{alone}")
         f.start(alone)
         args = [f"ptr {p}" for p in pointers] + [f"i64 {v}" for v in numbers]
-        f.line(f"call void @{name}({', '.join([*args, 'i64 0', 'i64 1'])})")
+        f.line(f"call void @{name}({', '.join([*args[:-1], 'i64 0', args[-1], 'i64 0'])})")
         f.line(f"br label %{after}")
-        f.start(team)
+        f.start(together)
         for n, arg in enumerate(args):
             at = f.value(f"getelementptr i8, ptr {context}, i64 {8 * n}")
             f.line(f"store {arg}, ptr {at}, align 8")
         few = f.value(f"trunc i64 {wanted} to i32")
+        counters = f.value(f"getelementptr i8, ptr {context}, i64 {team.counters_at(count)}")
+        f.line(f"call void @tlm.reset(ptr {counters}, i64 {wanted})")
         f.line(f"call void @GOMP_parallel(ptr @{name}.member, ptr {context}, i32 {few}, i32 0)")
         f.line(f"br label %{after}")
         f.start(after)
-        self.functions.append(_member(name, len(pointers), len(numbers)))
+        self.functions.append(team.member(name, len(pointers), len(numbers)))
 
     def _worker(self, name: str, loop: For, touched: list[str], variables: list[str]) -> None:
-        """The function that runs the iterations of one member of the team."""
+        """The function that runs some of the iterations, on behalf of one member of the team."""
         stored = writes(loop.body)
         arguments = [f"ptr {_attributes(self.places[b].buffer, stored)} %p{n}" for n, b in enumerate(touched)]
         arguments += ["ptr %workspace", *[f"i64 %n{n}" for n in range(len(variables))]]
-        arguments += ["i64 %stop", "i64 %member", "i64 %members"]
+        arguments += ["i64 %first", "i64 %last", "i64 %member"]
         self.places = {b: Place(self.places[b].buffer, f"%p{n}") for n, b in enumerate(touched)}
         fixed = {v: x for v, x in self.env.items() if isinstance(x, int)}
         outer = self.env
@@ -195,34 +204,10 @@ class _Emitter(Control):
             del f.lines[3:]
             f.entry.append(f"  %own = getelementptr i8, ptr %workspace, i64 {start}")
         self.worker = True
-        first = self._share("%member")
-        last = self._share(f.value("add i64 %member, 1"))
-        self.counted(loop, first, last, 1, nonempty=False)
+        self.counted(loop, "%first", "%last", 1, nonempty=False)
         self.worker = False
         f.line("ret void")
         self.functions.append(f.text())
-
-    def _share(self, member: str) -> str:
-        """The first iteration of a member of the team: balanced, in order."""
-        f = self.function
-        return f.value(f"udiv i64 {f.value(f'mul i64 {member}, %stop')}, %members")
-
-
-def _member(name: str, pointers: int, numbers: int) -> str:
-    """What each thread of the team runs: fetch the arguments, ask which one it is, do its part."""
-    lines = [f"define internal void @{name}.member(ptr %context) #0 {{"]
-    args = []
-    for n in range(pointers + numbers):
-        kind = "ptr" if n < pointers else "i64"
-        lines.append(f"  %at{n} = getelementptr i8, ptr %context, i64 {8 * n}")
-        lines.append(f"  %a{n} = load {kind}, ptr %at{n}, align 8")
-        args.append(f"{kind} %a{n}")
-    lines += [
-        "  %member = call i32 @omp_get_thread_num()", "  %members = call i32 @omp_get_num_threads()",
-        "  %m = sext i32 %member to i64", "  %ms = sext i32 %members to i64",
-        f"  call void @{name}({', '.join([*args, 'i64 %m', 'i64 %ms'])})", "  ret void", "}",
-    ]  # fmt: skip
-    return "\n".join(lines)
 
 
 def _attributes(buffer: Buffer, written: frozenset[str]) -> str:
