@@ -19,7 +19,8 @@ THOROUGH_ROUNDS, THOROUGH_SECONDS = 15, 2.0
 FAR_SLOWER = 4.0
 # Of runs shorter than this the first one says little: it is mostly page faults and cache misses.
 FIRST_RUN_COUNTS_SECONDS = 1e-3
-CLOSE, STEADY = 1.1, 1.03
+# The machine is faster and slower by turns: only many rounds tell programs apart that are this close.
+CLOSE = 1.12
 
 
 @dataclass(slots=True)
@@ -34,12 +35,6 @@ class Timing:
     @property
     def best(self) -> float:
         return min(self.seconds, default=self.first)
-
-    @property
-    def steady(self) -> bool:
-        """Whether the two fastest rounds agree."""
-        two = sorted(self.seconds)[:2]
-        return len(two) == 2 and two[1] <= STEADY * two[0]
 
 
 class Stopped(Exception):
@@ -182,7 +177,7 @@ class _Batch:
             return done < ROUNDS or done * timing.best < THOROUGH_SECONDS
         if done < ROUNDS:
             return timing.best <= KEEP[done - 1] * self._best
-        return timing.best <= CLOSE * self._best and not timing.steady
+        return timing.best <= CLOSE * self._best
 
     def _sample(self, number: int) -> None:
         answer = self._request(number, {"job": "time", "cold": self._timer.cold})
