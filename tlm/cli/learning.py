@@ -77,23 +77,24 @@ def collect(
     seconds: Seconds = None,
     seed: Seed = 0,
     store: StorePath = None,
+    again: Annotated[bool, typer.Option("--again", help="Time the best of the store again instead.")] = False,
     as_json: Json = False,
 ) -> None:
     """Measure programs of many shapes on this machine's levels: what the model learns from."""
     from ..model.collect import collect as run
+    from ..model.retime import retime
     from ..search.heuristic import heuristic
 
     path = store_path(store)
     with progress() as show:
-        done = run(
-            path,
-            shapes=shapes,
-            trials=trials,
-            seconds=seconds,
-            seed=seed,
-            heuristic=heuristic,
-            progress=_told(show),
-        )
+        told = _told(show)
+        if again:
+            done = retime(path, seconds=seconds, seed=seed, progress=told)
+        else:
+            done = run(
+                path, shapes=shapes, trials=trials, seconds=seconds, seed=seed, heuristic=heuristic,
+                progress=told,
+            )  # fmt: skip
     found = asdict(done) | {"store": str(path)}
     print(json.dumps(found) if as_json else " ".join(f"{k}={v}" for k, v in found.items()))
 

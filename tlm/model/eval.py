@@ -214,7 +214,9 @@ class _Ways:
         dice = [run(space_for(program, self.target), at_random(rng)).values for _ in range(RANDOM)]
         chosen["random"], seconds["random"] = dice[0], 0.0
         began = time.perf_counter()
-        chosen[f"best of {RANDOM} random"] = _fastest(measurer.measure(program, dice, kind="eval"))
+        chosen[f"best of {RANDOM} random"] = _fastest(
+            measurer.measure(program, dice, kind="eval", thorough=True)
+        )
         seconds[f"best of {RANDOM} random"] = time.perf_counter() - began
         fraction, micro = _paired(program, chosen, measurer)
         return Row(str(shape), shape.family, fraction, seconds, micro)
@@ -233,7 +235,7 @@ class _Ways:
         chosen[f"one{name}"], seconds[f"one{name}"] = greedy, time.perf_counter() - began
         began = time.perf_counter()
         many = generate([program], self.target, samples=SAMPLES, seed=self.seed, network=network)[0]
-        records = measurer.measure(program, [s.decided.values for s in many], kind="eval")
+        records = measurer.measure(program, [s.decided.values for s in many], kind="eval", thorough=True)
         chosen[f"one of {SAMPLES}{name}"] = _fastest(records)
         seconds[f"one of {SAMPLES}{name}"] = time.perf_counter() - began
 

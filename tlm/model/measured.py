@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from ..ir.nodes import Program
 from ..ir.serialize import from_json
 from ..lang import features
 from ..lang.encode import Prompt, prompt, vectors
-from ..measure.record import Record
+from ..measure.record import Record, Values
 from ..measure.store import Store
 from ..space.decide import Decided, replay
 from ..space.spaces import space_for
@@ -63,12 +64,9 @@ def read(
         program, target = from_json(group[0].program), Target.from_json(group[0].target)
         if not keep(program):
             continue
-        best: dict[tuple[int | str, ...], float] = {}
-        for record in group:
-            if record.status == "ok" and record.cache == "warm":
-                best[record.choices] = min(record.score, best.get(record.choices, np.inf))
-            else:
-                unused += 1
+        good = [r for r in group if r.status == "ok" and r.cache == "warm"]
+        unused += len(group) - len(good)
+        best = _times(good)
         programs, seconds = [], []
         for values, time in best.items():
             try:
@@ -80,6 +78,26 @@ def read(
             words = prompt(program, target)
             found.append(Workload(program, target, words, tuple(programs), np.array(seconds)))
     return found, unused
+
+
+def _times(records: Sequence[Record]) -> dict[Values, float]:
+    """Seconds of each program, on one scale.
+
+    What was timed again in many rounds ("final") counts for itself. The machine may have been slower or faster
+    then: the others are scaled by what the programs in both sessions say, without those that were picked for
+    their first times, as these were lucky.
+    """
+    finals, first = dict[Values, list[float]](), dict[Values, float]()
+    for r in records:
+        if r.kind == "final":
+            finals.setdefault(r.choices, []).append(r.score)
+        else:
+            first[r.choices] = min(r.score, first.get(r.choices, np.inf))
+    again = {values: median(times) for values, times in finals.items()}
+    ranked = sorted(again.keys() & first.keys(), key=lambda values: first[values])
+    ratios = [again[values] / first[values] for values in ranked[len(ranked) // 2 :]]
+    scale = median(ratios) if ratios else 1.0
+    return {values: time * scale for values, time in first.items()} | again
 
 
 def fastest(workloads: Sequence[Workload], tau: float) -> Corpus:

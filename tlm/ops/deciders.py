@@ -117,8 +117,8 @@ def _fastest(program: Program, target: Target, plans: list[Plan]) -> Plan:
 
     distinct = list({p.values: p for p in plans}.values())
     with Measurer(target) as measurer:
-        records = measurer.measure(program, [p.values for p in distinct])
-    times = [min(r.seconds) if r.status == "ok" else float("inf") for r in records]
+        records = measurer.measure(program, [p.values for p in distinct], thorough=True)
+    times = [r.score for r in records]
     if min(times) == float("inf"):
         failed = ", ".join(f"{r.status}: {r.message}"[:120] for r in records)
         warnings.warn(
