@@ -83,9 +83,9 @@ def read(
 def _times(records: Sequence[Record]) -> dict[Values, float]:
     """Seconds of each program, on one scale.
 
-    What was timed again in many rounds ("final") counts for itself. The machine may have been slower or faster
-    then: the others are scaled by what the programs in both sessions say, without those that were picked for
-    their first times, as these were lucky.
+    What was timed again in many rounds ("final") counts for itself. The machine may have been slower or
+    faster then: the others are scaled by what the programs in both sessions say, without those that were
+    picked for their first times, as these were lucky.
     """
     finals, first = dict[Values, list[float]](), dict[Values, float]()
     for r in records:

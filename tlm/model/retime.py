@@ -45,8 +45,8 @@ def retime(
 ) -> Summary:
     """Time the `known` fastest programs of each workload of a store and `proposed` ones of the model again.
 
-    A few middling ones run along: unlike the fastest they were not picked for a lucky first timing, so they tell
-    how the machine's speed of then and of now compare.
+    A few middling ones run along: unlike the fastest they were not picked for a lucky first timing, so they
+    tell how the machine's speed of then and of now compare.
 
     network: None means the weights of the package. seconds: end after the workload that is running by then.
     Workloads that were timed again before are skipped, so a killed run goes on where it was.
