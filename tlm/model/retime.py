@@ -54,7 +54,7 @@ def retime(
     began, measured, skipped, programs, failures = time.monotonic(), 0, 0, 0, 0
     with Store(store_path) as store:
         groups = _workloads(store.records())
-        for _, members in groupby(sorted(groups), key=lambda pair: pair[1]):
+        for _, members in groupby(sorted(groups, key=lambda pair: pair[::-1]), key=lambda pair: pair[1]):
             keys = list(members)
             todo = [key for key in keys if all(r.kind != "final" for r in groups[key])]
             skipped += len(keys) - len(todo)
