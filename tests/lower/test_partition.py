@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lower.programs import double, lines, lowered, matmul, scheduled
+from tlm.ir.affine import conjunction
 from tlm.ir.dtypes import f32
 from tlm.ir.nodes import Alloc, For, If, Load, Op, Stmt, Store, Var, const, op
 from tlm.ir.walk import free_vars, walk
@@ -64,10 +65,30 @@ def test_where_takes_its_side() -> None:
 
 
 def test_dynamic_sizes_where_several_rounds_are_partial() -> None:
-    """Tiles that overlap: the size of a partial one is not known, and the guard stays."""
+    """Tiles that overlap much: the size of a partial one is not known, and the guard stays."""
     body = If(I0 * 2 + I1 < 9, Store("y", (I0 * 2 + I1,), const(1.0, f32)))
-    out = partition(For("i.0", 6, For("i.1", 4, body, "vectorize")), Scope({}))
+    out = partition(For("i.0", 6, For("i.1", 8, body, "vectorize")), Scope({}))
     assert any("if i.0 * 2 + i.1 < 9:" in line for line in lines(out))
+
+
+def test_a_few_partial_rounds_have_versions_of_their_own() -> None:
+    body = If(I0 * 2 + I1 < 9, Store("y", (I0 * 2 + I1,), const(1.0, f32)))
+    out = lines(partition(For("i.0", 6, For("i.1", 4, body, "vectorize")), Scope({})))
+    assert [line.strip() for line in out if "if " in line] == [
+        "if i.0 * 2 < 6:", "if i.0 * 2 < 7:", "if i.1 < 3:", "if i.0 * 2 < 9:", "if i.1 < 1:",
+    ]  # fmt: skip
+
+
+def test_both_edges_of_an_image_under_a_window() -> None:
+    """Only the first round reads before the row and only the last beyond it, whatever s is."""
+    s = Var("s")
+    at = I0 * 4 + I1 + s - 1
+    body = If(conjunction([op("lt", const(-1), at), at < 16]), Store("y", (I0 * 4 + I1,), const(1.0, f32)))
+    nest = For("i.0", 4, For("s", 3, For("i.1", 4, body, "unroll")))
+    out = lines(partition(nest, Scope({})))
+    assert [line.strip() for line in out if "if " in line] == [
+        "if 0 < i.0 * 4 + s:", "if i.0 * 4 + s < 14:", "if i.1 < 3:", "if 0 < i.1:",
+    ]  # fmt: skip
 
 
 TILE = [

@@ -6,9 +6,10 @@
                                                   if i.1 < 4: ...
 
 A guard is outer + inner < n, where `inner` runs over unrolled and vector loops and `outer` is constant inside
-one round of a serial or parallel loop, the last that it uses. If the coefficients of `outer` have a common
-divisor of at least the reach of `inner`, only one value of `outer` gives a partial tile, and its size is
-known when compiling.
+one round of a serial or parallel loop, the last that it uses. The values of `outer` that give a partial tile
+are multiples of the common divisor of its coefficients within its bounds. Where they are few, each has a
+version of its own, with a size that is known when compiling: one for the tail of a split, one or two for each
+edge of an image under a window.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ from ..ir.nodes import (
 from ..ir.walk import map_expr, map_exprs, map_leaves, map_parts, rewrap, substitute_in
 from .nests import conditional, map_loops, picks
 
-# Versions of one nest; each is compiled.
+# How many guards one after the other may make versions of a nest; each version is compiled.
 _VERSIONS = 8
+# Values of the outer part of a guard that may have versions of their own.
+_PARTIALS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +70,20 @@ def _var(loop: For) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """All guards outer + inner < n with one outer part; `low` and `high` bound their inner parts."""
+    """All guards outer + inner < n with one outer part; `low` and `high` bound their inner parts, `reach`
+    the outer one."""
 
     outer: Affine
     limit: int
     low: int
     high: int
+    reach: tuple[int, int]
 
-    def last(self) -> int | None:
-        """The only value of `outer` at which just some guards hold; None where there may be several."""
+    def partials(self) -> range:
+        """The values of `outer` at which just some guards hold."""
         step = gcd(*[c for _, c in self.outer.terms])
-        first = -(-(self.limit - self.high) // step) * step
-        return first if first + step >= self.limit - self.low else None
-
-    @property
-    def has_partial(self) -> bool:
-        last = self.last()
-        return last is None or last < self.limit - self.low
+        first = max(self.limit - self.high, self.reach[0])
+        return range(-(-first // step) * step, min(self.limit - self.low, self.reach[1] + 1), step)
 
 
 def partition(stmt: Stmt, scope: Scope) -> Stmt:
@@ -124,30 +124,42 @@ def _versions(var: str, body: Stmt, scope: Scope) -> Stmt:
 def _choose(group: Group, var: str, body: Stmt, scope: Scope) -> Stmt:
     full = below(group.outer, group.limit - group.high)
     some = below(group.outer, group.limit - group.low)
-    scope = replace(scope, budget=scope.budget // 2)
+    few = replace(scope, budget=scope.budget // 2)
 
-    def version(known: Expr, how: Callable[[Affine, Expr], Expr]) -> Stmt:
+    def version(known: Expr, how: Callable[[Affine, Expr], Expr], scope: Scope = few) -> Stmt:
         return _versions(var, _decided(body, group, how), scope.knowing(known))
-
-    def remaining(inner: Affine, cond: Expr) -> Expr:
-        last = group.last()
-        return cond if last is None else _inner_guard(inner, group.limit - last)
 
     holds = implied(full, scope.extents, scope.facts)
     if holds is True:
-        return version(full, lambda inner, cond: TRUE)
+        return version(full, lambda inner, cond: TRUE, scope)
     any_holds = implied(some, scope.extents, scope.facts)
     rest: Stmt | None = None
     if any_holds is not True:
         none = version(TRUE, lambda inner, cond: FALSE)
         rest = None if none == NOTHING else none
-    if any_holds is not False and group.has_partial:
-        # The last tile is a small part of the work: unrolling it further would mostly cost compile time.
-        part = map_loops(version(some, remaining), lambda loop: replace(loop, unroll=1))
-        rest = part if any_holds is True else If(some, part, rest)
+    partials = group.partials()
+    if any_holds is not False and partials:
+        # Partial tiles are a small part of the work: unrolling them further would mostly cost compile time.
+        parts = [map_loops(p, lambda loop: replace(loop, unroll=1)) for p in _parts(group, partials, version)]
+        rest = parts.pop() if any_holds is True else If(some, parts.pop(), rest)
+        for value, part in zip(reversed(partials[: len(parts)]), reversed(parts), strict=True):
+            rest = If(below(group.outer, value + 1), part, rest)
     if holds is False:
         return NOTHING if rest is None else rest
-    return If(full, version(full, lambda inner, cond: TRUE), rest)
+    return If(full, version(full, lambda inner, cond: TRUE, replace(scope, budget=scope.budget - 1)), rest)
+
+
+def _parts(group: Group, partials: range, version: Callable[..., Stmt]) -> list[Stmt]:
+    """A version for each partial tile, with constant sizes; one with run-time guards where they are many."""
+    some = below(group.outer, group.limit - group.low)
+    if len(partials) > _PARTIALS:
+        return [version(some, lambda inner, cond: cond)]
+    out = []
+    for value in partials:
+        known = (below(group.outer, value + 1), below(group.outer.scale(-1), 1 - value))
+        left = group.limit - value
+        out.append(version(conjunction((some, *known)), lambda inner, cond, n=left: _inner_guard(inner, n)))
+    return out
 
 
 def _inner_guard(inner: Affine, limit: int) -> Expr:
@@ -179,7 +191,9 @@ def _groups(stmt: Stmt, var: str, scope: Scope) -> dict[tuple[Affine, int], Grou
         assert reach is not None
         old = found.get((outer, limit))
         low, high = reach if old is None else (min(old.low, reach[0]), max(old.high, reach[1]))
-        found[outer, limit] = Group(outer, limit, low, high)
+        span = outer.interval(scope.extents)
+        assert span is not None
+        found[outer, limit] = Group(outer, limit, low, high, span)
     return found
 
 
