@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from ..errors import ArgumentError
 from .combiners import COMBINERS
-from .dtypes import DType, from_numpy
+from .dtypes import DType, from_numpy, i64
+from .names import fresh
 from .nodes import (
     Alloc,
     Buffer,
-    Cast,
-    Const,
     Expr,
     For,
     Load,
-    Op,
+    Node,
     Program,
     Stmt,
     Store,
@@ -32,6 +32,7 @@ from .nodes import (
     Var,
     block,
     const,
+    converted,
 )
 
 
@@ -57,7 +58,35 @@ class Tensor:
         indices = index if isinstance(index, tuple) else (index,)
         if len(indices) != len(self.shape):
             raise ArgumentError(f"{self.name} has {len(self.shape)} dimensions, got {len(indices)} indices")
-        return Load(self.name, tuple([const(i) if isinstance(i, int) else i for i in indices]), self.dtype)
+        return Load(self.name, tuple([self._index(n, i) for n, i in enumerate(indices)]), self.dtype)
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"{self.name} is not iterable; index it with one index a dimension")
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.buffer.shape)
+
+    def _index(self, axis: int, index: Expr | int) -> Expr:
+        if isinstance(index, int):
+            if not 0 <= index < self.shape[axis]:
+                raise ArgumentError(
+                    f"index {index} of {self.name} is outside of axis {axis}, which has {self.shape[axis]}"
+                )
+            return const(int(index))
+        if not isinstance(index, Node) or not (index.dtype.is_integer):
+            kind = index.dtype if isinstance(index, Node) else type(index).__name__
+            raise ArgumentError(f"{self.name} is indexed with integers, got {kind} for axis {axis}")
+        return converted(index, i64)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Loops (name: extent) that together run over every element of a shape once, and the element of each."""
+
+    loops: Mapping[str, int]
+    at: Callable[..., tuple[Expr, ...]]
 
 
 class Builder:
@@ -87,13 +116,19 @@ class Builder:
         axes: Sequence[str] | None = None,
         dtype: DType | str | None = None,
         output: bool = False,
+        place: Place | None = None,
     ) -> Tensor:
-        """An elementwise stage: name[axes] = fn(*axes), cast to `dtype` where that is given."""
-        names = self._loop_names(name, _axes(name, shape, axes))
+        """An elementwise stage: name[axes] = fn(*axes), converted to `dtype` where that is given.
+
+        With `place` the loops are place.loops instead of one a dimension, and the element written is
+        place.at(*loops).
+        """
+        loops, at = _loops(name, shape, axes, place)
+        names = self._loop_names(name, tuple(loops))
         indices = tuple([Var(n) for n in names])
         value = _typed(fn(*indices), dtype)
         tensor = self._declare(name, shape, value.dtype, output)
-        self._stages.append(_nest(names, shape, Store(name, indices, value)))
+        self._stages.append(_nest(names, tuple(loops.values()), Store(name, at(*indices), value)))
         return tensor
 
     def reduce(
@@ -101,22 +136,27 @@ class Builder:
         name: str | Sequence[str],
         shape: Sequence[int],
         over: Mapping[str, int],
-        fn: Callable[..., Expr | tuple[Expr, ...]],
+        fn: Callable[..., Expr | float | tuple[Expr | float, ...]],
         combiner: str = "sum",
         axes: Sequence[str] | None = None,
         dtype: DType | str | None = None,
         output: bool = False,
+        place: Place | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
         """A reduction of fn(*axes, *over) over the loops `over` (name: extent), accumulated in fn's dtype.
 
         For a combiner over n-tuples `fn` returns n values, `name` is n names (or one, to which .0, .1, ...
-        are added), and the result is a tuple of Tensors. `dtype` casts every value first.
+        are added), and the result is a tuple of Tensors. `dtype` converts every value first, `place` is as in
+        `compute`. Over no elements the result is the combiner's identity.
         """
         parts = COMBINERS[combiner].parts if combiner in COMBINERS else 0
         if not parts:
             raise ArgumentError(f"unknown combiner {combiner!r}; known are {', '.join(COMBINERS)}")
         targets = _target_names(name, parts)
-        names = self._loop_names(targets[0], _axes(targets[0], shape, axes))
+        loops, at = _loops(targets[0], shape, axes, place)
+        if repeated := loops.keys() & over.keys():
+            raise ArgumentError(f"{targets[0]} has two loops named {', '.join(sorted(repeated))}")
+        names = self._loop_names(targets[0], tuple(loops))
         inner = self._loop_names(targets[0], tuple(over))
         indices = tuple([Var(n) for n in names])
         made = fn(*indices, *[Var(n) for n in inner])
@@ -124,18 +164,38 @@ class Builder:
         if len(values) != parts:
             raise ArgumentError(f"{targets[0]}: {combiner} needs {parts} values, fn gave {len(values)}")
         tensors = [self._declare(t, shape, v.dtype, output) for t, v in zip(targets, values, strict=True)]
-        update = Update(targets, indices, values, combiner, inner)
-        self._stages.append(_nest((*names, *inner), (*shape, *over.values()), update))
+        if 0 in over.values():
+            empty = COMBINERS[combiner].identity(tuple([v.dtype for v in values]))
+            stored = [Store(t, at(*indices), c) for t, c in zip(targets, empty, strict=True)]
+            self._stages.append(_nest(names, tuple(loops.values()), block(*stored)))
+        else:
+            update = Update(targets, at(*indices), values, combiner, inner)
+            self._stages.append(_nest((*names, *inner), (*loops.values(), *over.values()), update))
         return tensors[0] if parts == 1 else tuple(tensors)
 
-    def build(self) -> Program:
-        """The program: stages in order, inside the Allocs of their intermediates (on the heap)."""
-        if not self._outputs:
+    def fresh(self, name: str) -> str:
+        """`name`, or `name` with the first number after it that makes it new among the buffers."""
+        return fresh(name, [b.name for b in (*self._inputs, *self._outputs, *self._temporaries)])
+
+    def is_input(self, tensor: Tensor) -> bool:
+        """Whether a tensor is an input array."""
+        return tensor.buffer in self._inputs
+
+    def build(self, outputs: Sequence[Tensor] = ()) -> Program:
+        """The program: stages in order, inside the Allocs of their intermediates (on the heap).
+
+        `outputs` are stages that are results, beside those added with output=True.
+        """
+        chosen = [t.buffer for t in outputs]
+        if unknown := [b.name for b in chosen if b not in self._temporaries]:
+            raise ArgumentError(f"program {self._name} has no stage {', '.join(unknown)} to output")
+        results = (*self._outputs, *chosen)
+        if not results:
             raise ArgumentError(f"program {self._name} has no output; pass output=True to a stage")
         body = block(*self._stages)
-        for buffer in reversed(self._temporaries):
+        for buffer in reversed([b for b in self._temporaries if b not in chosen]):
             body = Alloc(replace(buffer, memory="heap"), body)
-        return Program(self._name, tuple(self._inputs), tuple(self._outputs), body)
+        return Program(self._name, tuple(self._inputs), results, body)
 
     def _new(self, name: str) -> str:
         if any(b.name == name for b in (*self._inputs, *self._outputs, *self._temporaries)):
@@ -167,6 +227,18 @@ def _axes(name: str, shape: Sequence[int], axes: Sequence[str] | None) -> tuple[
     return found
 
 
+def _loops(
+    name: str, shape: Sequence[int], axes: Sequence[str] | None, place: Place | None
+) -> tuple[Mapping[str, int], Callable[..., tuple[Expr, ...]]]:
+    """The spatial loops of a stage, and the indices that it writes as a function of them."""
+    if place is not None:
+        return place.loops, place.at
+    names = _axes(name, shape, axes)
+    if len(set(names)) != len(names):
+        raise ArgumentError(f"{name} has axes {names}; give each another name")
+    return dict(zip(names, shape, strict=True)), lambda *at: at
+
+
 def _target_names(name: str | Sequence[str], parts: int) -> tuple[str, ...]:
     if isinstance(name, str):
         return (name,) if parts == 1 else tuple([f"{name}.{n}" for n in range(parts)])
@@ -180,13 +252,15 @@ def _dtype(dtype: DType | str) -> DType:
 
 
 def _typed(value: Expr | float, dtype: DType | str | None) -> Expr:
-    if not isinstance(value, (Const, Var, Load, Op, Cast)):
-        if dtype is None:
-            raise ArgumentError(f"a formula gave the number {value!r}; pass dtype= to say what type it has")
-        return const(value, _dtype(dtype))
-    if dtype is None or value.dtype == _dtype(dtype):
-        return value
-    return Cast(value, _dtype(dtype))
+    if isinstance(value, Tensor):
+        raise ArgumentError(f"a formula gave the whole of {value.name}; index it")
+    if not isinstance(value, (*Node, int, float)):
+        raise ArgumentError(f"a formula gives an element, got {type(value).__name__}")
+    if dtype is not None:
+        return converted(value, _dtype(dtype))
+    if not isinstance(value, Node):
+        raise ArgumentError(f"a formula gave the number {value!r}; pass dtype= to say what type it has")
+    return value
 
 
 def _nest(names: Sequence[str], extents: Sequence[int], body: Stmt) -> Stmt:

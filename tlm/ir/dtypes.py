@@ -59,6 +59,33 @@ def accumulator(dtype: DType) -> DType:
     return ACCUMULATORS.get(dtype, dtype)
 
 
+@cache
+def promote(a: DType, b: DType) -> DType:
+    """The dtype that holds values of both, as numpy promotes arrays; DTypeError where tlm has none."""
+    if a == b:
+        return a
+    import numpy as np
+
+    try:
+        return from_numpy(np.result_type(to_numpy(a), to_numpy(b)))
+    except TypeError:
+        raise DTypeError(f"no common dtype of {a} and {b}; cast one of the operands") from None
+
+
+def weak(value: float | bool, dtype: DType) -> DType:
+    """The dtype of a Python number beside an array of `dtype`: the array's where its kind holds it."""
+    if isinstance(value, bool) or dtype.is_float:
+        return dtype
+    if isinstance(value, int):
+        return i64 if dtype == boolean else dtype
+    return f64
+
+
+def floating(dtype: DType) -> DType:
+    """The float dtype in which numpy's true functions (exp, division, ...) compute on `dtype`."""
+    return dtype if dtype.is_float else f16 if dtype.bytes == 1 else f32 if dtype.bytes == 2 else f64
+
+
 def from_numpy(dtype: Any) -> DType:
     """The DType of a numpy dtype (or anything with a `.name`, or a name); DTypeError where tlm has none."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)

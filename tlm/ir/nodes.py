@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .dtypes import DType, boolean, i64
+from ..errors import DTypeError
+from .dtypes import DType, boolean, floating, i64, promote, weak
 from .optable import result_dtype
 
 Memory = Literal["array", "heap", "stack", "register", "shared"]
@@ -99,8 +100,26 @@ class _Arithmetic:
     def __mod__(self, other: Expr | int) -> Expr:
         return binary("mod", self, other)
 
+    def __pow__(self, other: Expr | float) -> Expr:
+        return binary("pow", self, other)
+
+    def __rpow__(self, other: float) -> Expr:
+        return binary("pow", other, self)
+
+    def __and__(self, other: Expr | bool) -> Expr:
+        return binary("and", self, other)
+
+    def __or__(self, other: Expr | bool) -> Expr:
+        return binary("or", self, other)
+
+    def __invert__(self) -> Expr:
+        return op("not", self)  # type: ignore[arg-type]
+
     def __neg__(self) -> Expr:
         return op("neg", self)  # type: ignore[arg-type]
+
+    def __abs__(self) -> Expr:
+        return op("abs", self)  # type: ignore[arg-type]
 
     def __lt__(self, other: Expr | float) -> Expr:
         return binary("lt", self, other)
@@ -161,6 +180,8 @@ class Cast(_Arithmetic):
 
 
 Expr = Const | Var | Load | Op | Cast
+Node = (Const, Var, Load, Op, Cast)
+"""The classes of Expr, for isinstance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +301,69 @@ def op(name: str, *args: Expr) -> Op:
 
 
 def binary(name: str, a: object, b: object) -> Op:
-    """`op` on two operands of which one may be a Python number; a number takes the other operand's dtype."""
-    if isinstance(a, (int, float)):
-        return op(name, const(a, b.dtype), b)  # type: ignore[attr-defined, arg-type]
-    if isinstance(b, (int, float)):
-        return op(name, a, const(b, a.dtype))  # type: ignore[attr-defined, arg-type]
-    return op(name, a, b)  # type: ignore[arg-type]
+    """`op` on two operands, brought to one dtype by `together`; integers divide as floats."""
+    if isinstance(a, Node) and isinstance(b, Node) and a.dtype == b.dtype and name != "div":
+        return op(name, a, b)
+    left, right = together(a, b)
+    if name == "div":
+        dtype = floating(left.dtype)
+        left, right = converted(left, dtype), converted(right, dtype)
+    return op(name, left, right)
+
+
+def together(*operands: object) -> tuple[Expr, ...]:
+    """Operands in one dtype, by numpy's promotion.
+
+    Python numbers and index arithmetic (loop variables) take the dtype of the others where its kind can hold
+    them. DTypeError for operands that are neither, for numbers out of range and where there is no such dtype.
+    """
+    items = [_operand(x) for x in operands]
+    typed = [x for x in items if isinstance(x, Node)]
+    strong = [x.dtype for x in typed if not _is_index(x)] or [x.dtype for x in typed]
+    numbers = [x for x in items if not isinstance(x, Node)]
+    numbers += [0] if len(strong) < len(typed) else []
+    dtype = strong[0] if strong else boolean
+    for other in strong[1:]:
+        dtype = promote(dtype, other)
+    for number in numbers:
+        dtype = weak(number, dtype)
+    return tuple([converted(x, dtype) for x in items])
+
+
+def converted(value: Expr | float, dtype: DType) -> Expr:
+    """`value` as `dtype`: a literal of a Python number, a Cast of another type; numbers are true if not 0."""
+    if not isinstance(value, Node):
+        if dtype.is_integer:
+            bits = dtype.bits - (dtype.kind == "int")
+            low, high = (-(2**bits) if dtype.kind == "int" else 0), 2**bits - 1
+            if not low <= value <= high:
+                raise DTypeError(f"{value} is out of range for {dtype}")
+        return const(value, dtype)
+    if value.dtype == dtype:
+        return value
+    if dtype == boolean:
+        return op("ne", value, const(0, value.dtype))
+    return Cast(value, dtype)
+
+
+def _operand(x: object) -> Expr | float:
+    if isinstance(x, (Node, int, float)):
+        return x
+    if getattr(x, "shape", None) == () and hasattr(x, "item"):
+        return x.item()  # type: ignore[no-any-return]
+    raise DTypeError(f"a formula computes with elements and numbers, got {type(x).__name__}; index tensors")
+
+
+def _is_index(expr: Expr) -> bool:
+    """Whether an expression is made of loop variables and integers alone."""
+    match expr:
+        case Var():
+            return True
+        case Const(_, dtype):
+            return dtype == i64
+        case Op(_, args, dtype):
+            return dtype == i64 and all(_is_index(a) for a in args)
+    return False
 
 
 TRUE, FALSE = Const(True, boolean), Const(False, boolean)

@@ -41,7 +41,7 @@ def _key(problem: Problem, target: Target, how: Config) -> str | None:
     weights = weights_digest() if isinstance(how, Generate) else "none"
     if not caching() or not weights or not target.runs_here():
         return None
-    parts = (source_digest(), repr(problem.product), target.key, repr(how), weights)
+    parts = (source_digest(), problem.recipe.identity, target.key, repr(how), weights)
     return "call-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -6,7 +6,7 @@ Plain data; `formulas.py` turns it into a program.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -48,12 +48,34 @@ class Product:
     bias: Spec | None = None
     activation: str | None = None
 
+    @property
+    def program(self) -> Program:
+        """The unscheduled program."""
+        from .formulas import program
+
+        return program(self)
+
+    @property
+    def identity(self) -> str:
+        """What tells it from every other product, in any process."""
+        return repr(self)
+
+
+class Recipe(Protocol):
+    """What has a program, and a name for it that no other program has in any process."""
+
+    @property
+    def program(self) -> Program: ...
+
+    @property
+    def identity(self) -> str: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What a call computes: parameters are the operands in order, then the result (C-contiguous)."""
 
-    product: Product
+    recipe: Recipe
     operands: tuple[Spec, ...]
     shape: Shape
     dtype: DType
@@ -61,9 +83,7 @@ class Problem:
     @property
     def program(self) -> Program:
         """The unscheduled program."""
-        from .formulas import program
-
-        return program(self.product)
+        return self.recipe.program
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,142 @@
+"""Which arguments of a call are operands (arrays), and which are settings that its program depends on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+
+Settings = tuple[tuple[str, Any], ...]
+"""(parameter, value), where operands are Slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of an operand among the operands of a call."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The places of a sequence of operands."""
+
+    slots: tuple[Slot, ...]
+
+
+class Binding:
+    """The signature of an operator's function, read once.
+
+    Operands are the parameters annotated as Tensor (or as sequences of them); where none is annotated, those
+    without a default that are not keyword-only.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.signature = inspect.signature(function)
+        kinds = self.signature.parameters.values()
+        said = {p.name for p in kinds if "Tensor" in str(p.annotation)}
+        bare = {
+            p.name for p in kinds if p.default is p.empty and p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)
+        }
+        self.operands = said or bare
+        self.groups = {
+            p.name for p in kinds if p.kind == p.VAR_POSITIONAL or "Sequence[Tensor" in str(p.annotation)
+        } & self.operands
+
+    def bind(
+        self, name: str, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], Settings]:
+        """The operands of a call in order, and everything else; TypeError as Python's for a wrong call."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}{self.signature}: {error}") from None
+        bound.apply_defaults()
+        operands: list[Any] = []
+        settings: list[tuple[str, Any]] = []
+        for parameter, value in bound.arguments.items():
+            if parameter in self.groups:
+                if not isinstance(value, (list, tuple)):
+                    raise ArgumentError(f"{name}: {parameter} is a sequence of arrays")
+                slots = tuple([Slot(len(operands) + n) for n in range(len(value))])
+                operands += value
+                settings.append((parameter, Group(slots)))
+            elif parameter in self.operands and value is not None:
+                settings.append((parameter, Slot(len(operands))))
+                operands.append(value)
+            else:
+                settings.append((parameter, plain(name, parameter, value)))
+        return tuple(operands), tuple(settings)
+
+    def arguments(self, settings: Settings, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments that `settings` stand for, with tensors in the places of operands."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, value in settings:
+            given = value
+            if isinstance(value, Slot):
+                given = tensors[value.position]
+            elif isinstance(value, Group):
+                given = [tensors[s.position] for s in value.slots]
+            kind = self.signature.parameters[name].kind
+            if kind == inspect.Parameter.VAR_POSITIONAL:
+                args += given
+            elif kind == inspect.Parameter.KEYWORD_ONLY:
+                kwargs[name] = given
+            else:
+                args.append(given)
+        return args, kwargs
+
+    def names(self, settings: Settings) -> list[str]:
+        """A name for each operand: of its parameter (capital where it is one letter), numbered in a group.
+
+        Capital letters tell buffers from loops.
+        """
+        out: list[str] = []
+        for parameter, value in settings:
+            name = parameter.upper() if len(parameter) == 1 else parameter
+            if isinstance(value, Slot):
+                out.append(name)
+            elif isinstance(value, Group):
+                out += [f"{name}{n}" for n in range(len(value.slots))]
+        return out
+
+
+def plain(name: str, parameter: str, value: Any) -> Any:
+    """A setting as a value that can be a key: tuples for lists, Python numbers for numpy's."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return tuple([plain(name, parameter, v) for v in value])
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.item()
+    if not isinstance(value, Hashable):
+        raise ArgumentError(f"{name}: {parameter} cannot be {value!r}")
+    return value
+
+
+def quick(x: Any) -> Any:
+    """What a call depends on of one argument: not the data of an array. TypeError where it has no hash."""
+    kind = x.__class__
+    if kind is np.ndarray:
+        return x.shape, x.strides, x.dtype
+    if kind is list or kind is tuple:
+        return kind, *map(quick, x)
+    return kind, x
+
+
+def arrays_in(args: Sequence[Any]) -> list[np.ndarray]:
+    """The numpy arrays among arguments, in order."""
+    out: list[np.ndarray] = []
+    for x in args:
+        kind = x.__class__
+        if kind is np.ndarray:
+            out.append(x)
+        elif kind is list or kind is tuple:
+            out += arrays_in(x)
+    return out

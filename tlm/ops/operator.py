@@ -1,0 +1,246 @@
+"""Operators from formulas: `@operator` turns a function of symbolic tensors into one of arrays."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from ..errors import ArgumentError, TlmError
+from ..ir.build import Builder, Tensor
+from ..ir.collapse import collapse
+from ..ir.dtypes import boolean, promote, to_numpy, weak
+from ..ir.nodes import Program
+from .arrays import Spec, read
+from .binding import Binding, Settings, arrays_in, quick
+from .dispatch import Operator
+from .expressions import building, compute
+from .products import Problem
+
+if TYPE_CHECKING:
+    from .kernel import Kernel
+
+_CHOICES = ("schedule", "target", "threads", "out")
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A program made by an operator's function."""
+
+    program: Program = field(hash=False)
+    identity: str
+    """What tells it from every other program, in any process."""
+
+
+Check = Callable[..., None]
+"""Called with the arrays and settings of a call before it runs: what only the data can tell."""
+
+
+class FormulaOperator(Operator):
+    """An operator that a function of symbolic tensors defines; see `operator`."""
+
+    def __init__(
+        self, function: Callable[..., Tensor], name: str, scalars: bool, check: Check | None
+    ) -> None:
+        super().__init__(name, self._traced)
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        self._function = function
+        self._scalars = scalars
+        self._check = check
+        self._quick: dict[Any, tuple[Any, tuple[Any, ...] | None]] = {}
+        self._trace = lru_cache(maxsize=4096)(self._write)
+
+    def __call__(
+        self,
+        *args: Any,
+        schedule: Any = "generate",
+        target: Any = "cpu",
+        threads: int | None = None,
+        out: np.ndarray | None = None,
+        **settings: Any,
+    ) -> Any:
+        """The result as a new array of the operands' kind, or in `out` (which may overlap an operand)."""
+        key: Any = None
+        try:
+            named = tuple([(k, quick(v)) for k, v in settings.items()])
+            key = (*map(quick, args), named, schedule, target, threads)
+            found = self._quick.get(key)
+        except TypeError:
+            key = found = None
+        if found is not None:
+            runner, fixed = found
+            arrays = arrays_in((*args, *settings.values()))
+            if fixed is not None:
+                given = iter(arrays)
+                arrays = [next(given) if x is None else x for x in fixed]
+            return runner(arrays, out)
+        return self._slow(key, args, settings, (schedule, target, threads), out)
+
+    def kernel(
+        self,
+        *args: Any,
+        schedule: Any = "generate",
+        target: Any = "cpu",
+        threads: int | None = None,
+        **settings: Any,
+    ) -> Kernel:
+        """Decide and compile, do not run. Operands are arrays, or have .shape and .dtype (then C order)."""
+        operands, bound = self._bind(args, settings)
+        return self._kernel(operands, bound, schedule, target, threads)
+
+    def program(self, *args: Any, **settings: Any) -> Program:
+        """The unscheduled program, to schedule by hand."""
+        return self._program(*self._bind(args, settings))
+
+    @cached_property
+    def _binding(self) -> Binding:
+        return Binding(self._function)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        known = self._binding.signature
+        added = [p for n, p in _OPTIONS.items() if n not in known.parameters]
+        return known.replace(parameters=[*known.parameters.values(), *added], return_annotation=Any)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.__name__}{self._binding.signature}>"
+
+    def _bind(self, args: Sequence[Any], settings: dict[str, Any]) -> tuple[tuple[Any, ...], Settings]:
+        operands, bound = self._binding.bind(self.__name__, args, settings)
+        if self._scalars and not all(hasattr(x, "dtype") for x in operands):
+            operands = _with_scalars(operands)
+        return operands, bound
+
+    def _slow(
+        self, key: Any, args: Sequence[Any], settings: dict[str, Any], how: tuple[Any, ...], out: Any
+    ) -> Any:
+        """A call that is not in `_quick`; it is remembered there where its key says all."""
+        operands, bound = self._bind(args, settings)
+        if self._check is not None:
+            given, named = self._binding.arguments(bound, operands)
+            self._check(*given, **named)
+        full: Any = None
+        try:
+            full = (*[(x.shape, x.strides, x.dtype) for x in map(_array, operands)], bound, *how)
+            runner = self._calls.get(full)
+        except (AttributeError, TypeError):
+            full = runner = None
+        if runner is not None:
+            return runner(operands, out)
+        schedule, target, threads = how
+        result = self._call(full, operands, bound, schedule, target, threads, out)
+        runner = self._calls.get(full)
+        if key is not None and runner is not None and self._check is None:
+            given = {id(x) for x in arrays_in((*args, *settings.values()))}
+            fixed = tuple([None if id(x) in given else x for x in operands])
+            if sum(x is None for x in fixed) == len(arrays_in((*args, *settings.values()))):
+                self._quick[key] = (runner, None if all(x is None for x in fixed) else fixed)
+        return result
+
+    def _traced(self, specs: tuple[Spec, ...], params: Any) -> Problem:
+        return self._trace(specs, params)
+
+    def _write(self, specs: tuple[Spec, ...], params: Settings) -> Problem:
+        """The problem of one call: the function run on symbolic tensors."""
+        builder = Builder(self.__name__)
+        names = self._binding.names(params)
+        tensors = [builder.input(n, s.shape, s.dtype, s.strides) for n, s in zip(names, specs, strict=True)]
+        args, kwargs = self._binding.arguments(params, tensors)
+        with building(builder):
+            try:
+                result = self._function(*args, **kwargs)
+            except (ValueError, IndexError) as error:
+                if isinstance(error, TlmError):
+                    raise
+                listed = ", ".join([f"{n} {s.shape}" for n, s in zip(names, specs, strict=True)])
+                raise ArgumentError(f"{self.__name__} of {listed}: {error}") from error
+            if not isinstance(result, Tensor):
+                raise ArgumentError(
+                    f"{self.__name__} returns the tensor that tlm.compute or a reduction made, got "
+                    f"{type(result).__name__}"
+                )
+            if builder.is_input(result):
+                source = result
+                result = compute(source.shape, lambda *at: source[at], name="Y")
+        program = collapse(builder.build((result,)))
+        return Problem(_formula(program), specs, result.shape, result.dtype)
+
+
+def _formula(program: Program) -> Formula:
+    from ..ir.canonical import key
+
+    return Formula(program, key(program))
+
+
+def _array(x: Any) -> Any:
+    if not isinstance(x, np.ndarray):
+        raise TypeError
+    return x
+
+
+def _with_scalars(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Python numbers as arrays of the dtype that numpy would give them beside the other operands."""
+    dtypes = [read(x)[0].dtype for x in operands if hasattr(x, "dtype")]
+    common = dtypes[0] if dtypes else boolean
+    for other in dtypes[1:]:
+        common = promote(common, other)
+
+    def made(x: Any) -> Any:
+        if not isinstance(x, (bool, int, float)) or hasattr(x, "dtype"):
+            return x if hasattr(x, "dtype") else np.asarray(x)
+        dtype = to_numpy(weak(x, common))
+        try:
+            return np.asarray(x, dtype)
+        except OverflowError:
+            raise ArgumentError(f"{x} is out of range for {dtype}") from None
+
+    return tuple([made(x) for x in operands])
+
+
+def _options() -> dict[str, inspect.Parameter]:
+    signature = inspect.signature(FormulaOperator.__call__)
+    return {n: signature.parameters[n] for n in _CHOICES}
+
+
+_OPTIONS = _options()
+
+
+@overload
+def operator(function: Callable[..., Tensor]) -> FormulaOperator: ...
+@overload
+def operator(
+    *, name: str | None = None, scalars: bool = False, check: Check | None = None
+) -> Callable[[Callable[..., Tensor]], FormulaOperator]: ...
+def operator(
+    function: Callable[..., Tensor] | None = None,
+    *,
+    name: str | None = None,
+    scalars: bool = False,
+    check: Check | None = None,
+) -> Any:
+    """An operator on arrays from a function of symbolic tensors, which returns the result's tensor.
+
+        @tlm.operator
+        def scaled_sum(x, y, *, scale=1.0):
+            m, n = x.shape
+            return tlm.sum((m,), lambda i, k: scale * x[i, k] * y[i, k], over={"k": n})
+
+        scaled_sum(a, b, scale=0.5, schedule="generate", target="cpu", threads=None, out=None)
+        scaled_sum.kernel(a, b), scaled_sum.program(a, b)
+
+    Operands are the positional parameters without a default, or those annotated tlm.Tensor where any is; a
+    Tensor has .shape, .ndim and .dtype, and indexing it gives an element. Parameters with a default are
+    settings: plain values that the program may depend on. The function runs once for each combination of
+    shapes, layouts, dtypes and settings. `scalars`: Python numbers take the dtype of the arrays beside them.
+    `check` sees the arrays and settings of each call before it runs.
+    """
+
+    def made(fn: Callable[..., Tensor]) -> FormulaOperator:
+        return FormulaOperator(fn, name or fn.__name__, scalars, check)
+
+    return made if function is None else made(function)
