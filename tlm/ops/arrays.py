@@ -1,9 +1,8 @@
-"""Arrays of the caller: how their memory is laid out, where it lies, and making the kind they came in."""
+"""Arrays of the caller: how their memory is laid out, and where it lies."""
 
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +55,9 @@ def read(x: Any) -> tuple[Spec, bool]:
     if not isinstance(x, np.ndarray):
         if not hasattr(x, "shape") or not hasattr(x, "dtype"):
             raise ArgumentError(f"an operand is an array, or has .shape and .dtype; got {type(x).__name__}")
-        return Spec(tuple(int(n) for n in x.shape), from_numpy(x.dtype)), False
+        # torch's dtypes have no name, and print as torch.float32.
+        name = getattr(x.dtype, "name", None) or str(x.dtype).rpartition(".")[2]
+        return Spec(tuple(int(n) for n in x.shape), from_numpy(name)), False
     shape, dtype = x.shape, from_numpy(x.dtype)
     if not x.flags.aligned or not x.dtype.isnative or any(s % dtype.bytes for s in x.strides):
         return Spec(shape, dtype), True
@@ -115,47 +116,6 @@ def _layout_is_known() -> bool:
 
 # Ten times faster than the array interface, which alone would take most of the time of a small call.
 address: Callable[[np.ndarray], int] = _address_from_object if _layout_is_known() else _address_from_interface
-
-
-def _from_jax(x: Any) -> np.ndarray:
-    return np.asarray(x)
-
-
-def _to_jax(x: Any) -> Any:
-    return sys.modules["jax"].numpy.asarray(x)
-
-
-def _from_torch(x: Any) -> np.ndarray:
-    return np.asarray(x.detach().numpy())
-
-
-def _to_torch(x: Any) -> Any:
-    return sys.modules["torch"].from_numpy(np.asarray(x))
-
-
-# Library that an operand comes from -> (to numpy without a copy where it can, back to its kind).
-_KINDS: dict[str, tuple[Callable[[Any], np.ndarray], Callable[[Any], Any]]] = {
-    "jax": (_from_jax, _to_jax),
-    "jaxlib": (_from_jax, _to_jax),
-    "torch": (_from_torch, _to_torch),
-}
-
-
-def library(x: Any) -> str:
-    """The top-level package of the type of `x`."""
-    return type(x).__module__.partition(".")[0]
-
-
-def to_arrays(operands: tuple[Any, ...]) -> tuple[tuple[np.ndarray, ...], Callable[[Any], Any] | None]:
-    """The operands as numpy arrays, and what turns a result back into the kind of the first foreign one."""
-    back = None
-    arrays = []
-    for x in operands:
-        kind = _KINDS.get(library(x))
-        if kind is not None:
-            back = back or kind[1]
-        arrays.append(np.asarray(x) if kind is None else kind[0](x))
-    return tuple(arrays), back
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:

@@ -12,7 +12,8 @@ import numpy as np
 from ..errors import ArgumentError
 from ..target import Target
 from . import kept
-from .arrays import Spec, numpy_dtype, read, to_arrays
+from .arrays import Spec, numpy_dtype, read
+from .foreign import Back, to_arrays
 from .products import Problem
 from .runner import Runner, check_out
 from .settings import config, machine
@@ -74,9 +75,10 @@ class Operator:
         """A call that is not in `_calls`: decide, compile, run; remember it under `key`, if there is one."""
         arrays, back = to_arrays(operands)
         if back is not None:
-            key = None
-            if out is not None:
-                raise ArgumentError("out= is for numpy operands")
+            key = _foreign_key(arrays, params, schedule, target, threads)
+            known = None if key is None else self._calls.get(key)
+            if known is not None:
+                return known.like(arrays, out, back)
         if self._prepare is not None:
             prepared = self._prepare(arrays)
             key = key if prepared is arrays else None
@@ -87,7 +89,7 @@ class Operator:
         how = schedule if by_hand else config(schedule)
         goal = machine(target, threads)
         if 0 in problem.shape:
-            return _empty(problem, out)
+            return _empty(problem, out, back)
         if out is not None:
             check_out(out, problem.shape, numpy_dtype(problem.dtype))
         call = None if by_hand else kept.load(problem, goal, how)
@@ -96,8 +98,17 @@ class Operator:
         runner = Runner(problem, call, goal.threads, [copy for _, copy in seen])
         if key is not None and not by_hand:
             _bounded(self._calls, key, runner)
-        result = runner(arrays, out)
-        return result if back is None else back(result)
+        return runner.like(arrays, out, back)
+
+
+def _foreign_key(arrays: tuple[np.ndarray, ...], *rest: Any) -> Hashable:
+    """What a call of these arrays is remembered under; None where that has no hash."""
+    key = (*[(x.shape, x.strides, x.dtype) for x in arrays], *rest)
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 def _is_schedule(schedule: Any) -> bool:
@@ -106,12 +117,13 @@ def _is_schedule(schedule: Any) -> bool:
     return module is not None and isinstance(schedule, module.Schedule)
 
 
-def _empty(problem: Problem, out: Any) -> np.ndarray:
+def _empty(problem: Problem, out: Any, back: Back | None) -> Any:
     dtype = numpy_dtype(problem.dtype)
     if out is None:
-        return np.empty(problem.shape, dtype)
+        made: np.ndarray = np.empty(problem.shape, dtype)
+        return made if back is None else back(made)
     check_out(out, problem.shape, dtype)
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 _kernels: dict[Hashable, Kernel] = {}

@@ -26,6 +26,7 @@ from ..target import Target
 from .arrays import Spec, laid_out, numpy_dtype, read
 from .caching import cache
 from .deciders import Plan
+from .foreign import to_arrays
 from .products import Problem
 from .runner import Runner
 
@@ -50,15 +51,14 @@ class Kernel:
         if target.runs_here():
             self.compiled = compile_program(self.program, target, cache=cache())
 
-    def __call__(self, *operands: Any, out: np.ndarray | None = None) -> Any:
-        """The result as a new numpy array, or in `out`."""
+    def __call__(self, *operands: Any, out: Any = None) -> Any:
+        """The result as a new array of the operands' kind, or in `out`."""
         wanted = self.problem.operands
         if len(operands) != len(wanted):
             raise ArgumentError(f"{self.program.name} takes {len(wanted)} operands, got {len(operands)}")
-        arrays = [
-            _fit(np.asarray(x), spec, n) for n, (x, spec) in enumerate(zip(operands, wanted, strict=True))
-        ]
-        return self.runner(arrays, out)
+        seen, back = to_arrays(operands)
+        arrays = [_fit(x, spec, n) for n, (x, spec) in enumerate(zip(seen, wanted, strict=True))]
+        return self.runner.like(arrays, out, back)
 
     @property
     def call(self) -> Callable[..., None]:
@@ -152,10 +152,8 @@ class Kernel:
     def time(self, *operands: Any, **limits: Any) -> float:
         """Seconds of one call on these operands (random ones where none are given): the median of repeats."""
         wanted = self.problem.operands
-        arrays = [
-            laid_out(np.asarray(x), spec)
-            for x, spec in zip(operands or random_operands(wanted), wanted, strict=True)
-        ]
+        seen, _ = to_arrays(operands or tuple(random_operands(wanted)))
+        arrays = [laid_out(x, spec) for x, spec in zip(seen, wanted, strict=True)]
         out = np.empty(self.problem.shape, numpy_dtype(self.problem.dtype))
         return statistics.median(self._here().time(*arrays, out, **limits))
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..ir.nodes import row_major
 from .arrays import Shape, Spec, address, contiguous, laid_out, numpy_dtype
+from .foreign import Back, empty, writable
 from .products import Problem
 
 
@@ -61,16 +62,24 @@ class Runner:
                 if not start & self._mask:
                     self._call(*pointers, start, threads=self._threads)
                     return out
+        if not isinstance(out, np.ndarray):
+            self(arrays, writable(out))
+            return out
         check_out(out, self._shape, self._dtype)
         # Strided, misaligned or overlapping an operand: the kernel writes elsewhere first.
         out[...] = self(arrays, None)
         return out
 
+    def like(self, arrays: Sequence[np.ndarray], out: Any, back: Back | None) -> Any:
+        """The result in `out`, else as `back` makes it."""
+        if out is not None or back is None:
+            return self(arrays, out)
+        return back(self(arrays, empty(self._shape, self._dtype)))
+
 
 def check_out(out: Any, shape: Shape, dtype: np.dtype[Any]) -> None:
     """ArgumentError where `out` cannot hold the result."""
-    if not isinstance(out, np.ndarray):
-        raise ArgumentError(f"out= is a numpy array, got {type(out).__name__}")
+    out = writable(out)
     if out.shape != shape:
         raise ArgumentError(f"out= has shape {out.shape}, the result has shape {shape}")
     if out.dtype != dtype:
