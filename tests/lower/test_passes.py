@@ -12,6 +12,7 @@ from tlm.ir.dtypes import f32, f64
 from tlm.ir.nodes import Alloc, Buffer, Cast, For, Load, Program, Stmt, Store, Update, Var, block, const
 from tlm.ir.walk import loops, walk
 from tlm.lower import lower
+from tlm.lower.initial import explicit_init
 from tlm.lower.kinds import EXPANSION_LIMIT, cap_expansion, cpu_kinds
 from tlm.lower.lanes import lane_partials
 from tlm.lower.memory import Layout, place, register_layout
@@ -163,3 +164,23 @@ def test_every_target(name: str) -> None:
     program: Program = scheduled(matmul(9, 21, 5), ("split", "j", 16), ("reorder", "i", "j.0", "k", "j.1"),
                                  ("vectorize", "j.1"))  # fmt: skip
     lowered(program, Target(name))
+
+
+def test_whole_vectors_are_folded_before_one_is_merged_across_its_lanes() -> None:
+    """37 elements in vectors of 8: four are folded into one, the rest of 5 is merged by itself."""
+    program = scheduled(row_sums(3, 37), ("vectorize", "k"))
+    known = dtypes(program)
+    out = replace(program, body=native_width(explicit_init(program.body, known), 32, known))
+    same(out, program)
+    updates = [n for n in walk(out.body) if isinstance(n, Update)]
+    assert [u.targets for u in updates] == [("s_fold",), ("s",), ("s",)]
+    for combiner in ("max", "min", "prod"):
+        lowered(scheduled(row_sums(3, 37, combiner), ("split", "k", 16), ("vectorize", "k.1")))
+
+
+def test_small_temporaries_with_known_places_become_registers() -> None:
+    program = row_sums(3, 16)
+    body = scheduled(program, ("cache_write", "s", "i", "heap"), ("vectorize", "k")).body
+    out = lower(replace(program, body=body), AVX2)
+    same(out, program)
+    assert {n.buffer.memory for n in walk(out.body) if isinstance(n, Alloc)} == {"register"}

@@ -26,6 +26,7 @@ from tlm.schedule import (
     DecomposeReduction,
     Fuse,
     Inline,
+    Merge,
     Parallel,
     PrefetchAhead,
     Reorder,
@@ -130,6 +131,7 @@ def propose(rng: random.Random, program: Program) -> Step:
         "rfactor": lambda: RFactor(rng.choice(axes), memory, place),
         "compute_at": lambda: ComputeAt(rng.choice(temporaries or stages), one),
         "reverse_compute_at": lambda: ReverseComputeAt(stage, one),
+        "merge": lambda: Merge(one, rng.choice(names)),
         "inline": lambda: Inline(rng.choice(temporaries or stages)),
         "reverse_inline": lambda: ReverseInline(stage),
         "prefetch": lambda: PrefetchAhead(rng.choice(read or ["?"]), one, rng.randint(1, 4)),
@@ -214,6 +216,8 @@ def place(rng: random.Random, program: Program) -> Step:
         lambda: CacheRead(rng.choice(read), around, pad=rng.random() < 0.5),
         lambda: ReverseInline(stage),
         lambda: Parallel(loop),
+        lambda: Merge(loop, rng.choice(names)),
+        lambda: Merge(loop, rng.choice(names)),
     ]
     return rng.choice(kinds)()
 
@@ -231,7 +235,8 @@ def test_stages_move_between_ragged_tiles(name: str) -> None:
             with suppress(ScheduleError):
                 s.apply(place(rng, s.program))
         verify(s.program)
-        moved += sum(isinstance(step, (ComputeAt, ReverseComputeAt, ReverseInline)) for step in s.steps)
+        kinds = (ComputeAt, ReverseComputeAt, ReverseInline, Merge)
+        moved += sum(isinstance(step, kinds) for step in s.steps)
         assert np.array_equal(s.run(*arrays)[0], expected), (name, seed, [str(x) for x in s.steps])
         assert Schedule.from_json(program, s.to_json()).program == s.program
     assert moved > 15

@@ -12,6 +12,8 @@ from .nests import is_read, loads_in
 
 # Bytes on the stack, as threads may have little: of one buffer, and of all that are alive at once.
 STACK_BUFFER, STACK_TOTAL = 4096, 32768
+# Temporaries of at most this size become registers where every place in them is known when compiling.
+_REGISTER_BYTES = 512
 # Elements that are worth holding in registers; a spilled register is worse than an array.
 _REGISTER_SLOTS = 512
 
@@ -73,6 +75,11 @@ def without_writes(stmt: Stmt, name: str) -> Stmt:
 def _placed(buffer: Buffer, body: Stmt, room: int) -> Buffer:
     if buffer.memory == "register" and register_layout(buffer, body) is not None:
         return buffer
+    small = buffer.size * buffer.dtype.bytes <= _REGISTER_BYTES
+    if buffer.memory in ("heap", "stack") and small:
+        private = replace(buffer, memory="register")
+        if register_layout(private, body) is not None:
+            return private
     if buffer.memory in ("register", "stack"):
         size = buffer.size * buffer.dtype.bytes
         return replace(buffer, memory="stack" if size <= min(STACK_BUFFER, room) else "heap")

@@ -5,8 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.dtypes import DType
-from ..ir.nodes import Alloc, Cast, Expr, For, Load, Op, Prefetch, Stmt, Store, Update, Var, block
+from ..ir.names import fresh
+from ..ir.nodes import (
+    Alloc,
+    Buffer,
+    Cast,
+    Expr,
+    For,
+    If,
+    Load,
+    LoopKind,
+    Op,
+    Prefetch,
+    Stmt,
+    Store,
+    Update,
+    Var,
+    block,
+)
 from ..ir.walk import (
+    free_vars,
     loops,
     map_expr,
     map_exprs,
@@ -14,6 +32,7 @@ from ..ir.walk import (
     map_parts,
     rewrap,
     statements,
+    substitute,
     substitute_in,
     walk,
 )
@@ -67,7 +86,7 @@ def _with_lane(stmt: Stmt, names: frozenset[str], lane: Expr) -> Stmt:
 def native_width(stmt: Stmt, vector_bytes: int, dtypes: dict[str, DType]) -> Stmt:
     """`stmt` with every vector loop cut into vectors of the machine, and a shorter one for what is left."""
     if isinstance(stmt, For) and stmt.kind == "vectorize":
-        return _cut(stmt, max(1, vector_bytes // _widest(stmt.body, dtypes)))
+        return _cut(stmt, max(1, vector_bytes // _widest(stmt.body, dtypes)), dtypes)
     return map_parts(stmt, lambda s: native_width(s, vector_bytes, dtypes))
 
 
@@ -87,12 +106,17 @@ def _widest(stmt: Stmt, dtypes: dict[str, DType]) -> int:
     return max(sizes)
 
 
-def _cut(loop: For, lanes: int) -> Stmt:
+def _cut(loop: For, lanes: int, dtypes: dict[str, DType]) -> Stmt:
     extent = loop.extent
     if extent <= 1:
         return replace(loop, kind="unroll")
     if extent <= lanes:
         return loop
+    match loop.body:
+        case Update() as update if _is_horizontal(update, loop.var):
+            return _folded(loop, update, lanes, dtypes)
+        case If(cond, then, None) if loop.var not in free_vars(cond):
+            return If(cond, _cut(replace(loop, body=then), lanes, dtypes))
     pieces: list[Stmt] = []
     start = 0
     whole = extent // lanes
@@ -107,6 +131,48 @@ def _cut(loop: For, lanes: int) -> Stmt:
     if start < extent:
         pieces.append(_piece(loop, start, extent - start))
     return block(*pieces)
+
+
+def _is_horizontal(update: Update, lane: str) -> bool:
+    """Whether all lanes are merged into one element."""
+    return lane in update.axes and not any(lane in free_vars(i) for i in update.indices)
+
+
+def _folded(loop: For, update: Update, lanes: int, dtypes: dict[str, DType]) -> Stmt:
+    """Whole vectors merged lane by lane first, so that only one vector is merged across its lanes.
+
+        vectorize for k in 64: s (k)+= x[k]
+    ->  alloc s_fold: f32[16] register: {vectorize for k.l in 16: s_fold[k.l] = x[k.l];
+        unroll for k.v in 3: vectorize for k.l in 16: s_fold[k.l] (k.v)+= x[16 + k.v * 16 + k.l];
+        vectorize for k.l in 16: s (k.l)+= s_fold[k.l]}
+
+    `dtypes` learns the type of the new buffer.
+    """
+    whole, rest = divmod(loop.extent, lanes)
+    lane, outer = f"{loop.var}.l", f"{loop.var}.v"
+    names = tuple([fresh(f"{t}_fold", dtypes) for t in update.targets])
+    for name, target in zip(names, update.targets, strict=True):
+        dtypes[name] = dtypes[target]
+    at = (Var(lane),)
+
+    def values(start: Expr | int) -> tuple[Expr, ...]:
+        return tuple([substitute(v, {loop.var: Var(lane) + start}) for v in update.values])
+
+    first = block(*[Store(n, at, v) for n, v in zip(names, values(0), strict=True)])
+    pieces: list[Stmt] = [For(lane, lanes, first, "vectorize")]
+    if whole > 1:
+        inner = Update(names, at, values(Var(outer) * lanes + lanes), update.combiner, (outer,), False)
+        kind: LoopKind = "unroll" if whole <= _UNROLL_LIMIT else "serial"
+        pieces.append(For(outer, whole - 1, For(lane, lanes, inner, "vectorize"), kind))
+    axes = tuple([lane if a == loop.var else a for a in update.axes])
+    merged = tuple([Load(n, at, dtypes[n]) for n in names])
+    pieces.append(For(lane, lanes, replace(update, values=merged, axes=axes), "vectorize"))
+    if rest:
+        pieces.append(_piece(loop, whole * lanes, rest))
+    out = block(*pieces)
+    for name in reversed(names):
+        out = Alloc(Buffer(name, (lanes,), dtypes[name], "register"), out)
+    return out
 
 
 def _piece(loop: For, start: Expr | int, width: int) -> Stmt:

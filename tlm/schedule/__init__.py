@@ -10,6 +10,7 @@ from .steps import (
     DecomposeReduction,
     Fuse,
     Inline,
+    Merge,
     Parallel,
     PrefetchAhead,
     Reorder,
@@ -28,6 +29,6 @@ from .steps import (
 
 __all__ = [
     "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse",
-    "Inline", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline",
+    "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline",
     "Schedule", "Split", "Step", "Tile", "Unroll", "Vectorize", "apply", "from_json", "to_json",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from .annotate import Bind, Parallel, PrefetchAhead, Unroll, Vectorize
 from .base import Step
 from .inlining import Inline, ReverseInline
 from .loops import Fuse, Reorder, Split, Tail, Tile
+from .merge import Merge
 from .placement import ComputeAt
 from .reduction import DecomposeReduction, RFactor
 from .reverse import ReverseComputeAt
@@ -96,6 +97,10 @@ class Schedule:
     def fuse(self, outer: str, inner: str) -> Schedule:
         """See `Fuse`."""
         return self.apply(Fuse(outer, inner))
+
+    def merge(self, first: str, second: str) -> Schedule:
+        """See `Merge`."""
+        return self.apply(Merge(first, second))
 
     def reorder(self, *loops: str) -> Schedule:
         """See `Reorder`."""

@@ -13,6 +13,7 @@ from .annotate import Bind, Parallel, PrefetchAhead, Unroll, Vectorize
 from .base import Step
 from .inlining import Inline, ReverseInline
 from .loops import Fuse, Reorder, Split, Tile
+from .merge import Merge
 from .placement import ComputeAt
 from .reduction import DecomposeReduction, RFactor
 from .reverse import ReverseComputeAt
@@ -20,7 +21,7 @@ from .staging import CacheRead, CacheWrite
 
 __all__ = [
     "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse",
-    "Inline", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline",
+    "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline",
     "Split", "Step", "Tile", "Unroll", "Vectorize", "apply", "from_json", "to_json",
 ]  # fmt: skip
 
@@ -29,6 +30,7 @@ PRIMITIVES: dict[str, type[Step]] = {
     for s in (
         Split, Fuse, Reorder, Tile, Unroll, Vectorize, Parallel, Bind, PrefetchAhead, CacheRead, CacheWrite,
         ComputeAt, ReverseComputeAt, Inline, ReverseInline, RFactor, DecomposeReduction,
+        Merge,
     )
 }  # fmt: skip
 

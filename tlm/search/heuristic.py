@@ -24,15 +24,21 @@ def _useful(facts: Facts) -> float:
 
 def _style(value: Value, facts: Facts) -> tuple[float, ...]:
     contiguous = facts["stride"] <= 8
-    return (contiguous or facts["reuse"] >= 16, value == "outer", contiguous)
+    return (value == "groups", contiguous or facts.get("reuse", 0) >= 16, value in ("outer", "reduced"), contiguous)
 
 
 def _columns(value: Value, facts: Facts) -> tuple[float, ...]:
+    if "code" in facts:
+        # Four results hide the latency of an addition; whole rows in registers are better still.
+        return (facts["size"] >= 4 and facts["trips"] == 1, min(float(value), 4.0) * _useful(facts) ** 0.25)
     balance = {1: 0.6, 2: 0.95, 3: 1.0, 4: 0.97, 6: 0.9}
     return (_useful(facts) * balance[int(value)],)
 
 
 def _rows(value: Value, facts: Facts) -> tuple[float, ...]:
+    if "intensity" not in facts:
+        # Rows that take turns hide the latency of merges; more than two gain little.
+        return (facts["l1"] <= 70, facts["size"] <= 2, _useful(facts) * facts["size"])
     intensity = facts["intensity"]
     return (_useful(facts) * intensity / (intensity + 0.5),)
 
@@ -63,6 +69,11 @@ def _pack(value: Value, facts: Facts) -> tuple[float, ...]:
     return ((value == "block") == wanted,)
 
 
+def _unroll(value: Value, facts: Facts) -> tuple[float, ...]:
+    short, whole = facts["code"] <= 64, facts.get("trips") == 1 and facts["code"] <= 160
+    return (whole, short, facts["size"] if short or whole else -facts["size"])
+
+
 RULES: dict[str, Score] = {
     "style": _style,
     "lanes": lambda value, facts: (float(value) * _useful(facts),),
@@ -77,10 +88,16 @@ RULES: dict[str, Score] = {
     "inner": lambda _, facts: (-facts["l2"],),
     "pack_n": _pack,
     "pack_m": lambda value, facts: ((value == "block") == (facts["stride"] > 8 and facts["reuse"] >= 4),),
-    "unroll": lambda value, facts: (facts["code"] <= 64, facts["size"]),
+    "unroll": _unroll,
     "prefetch": lambda value, facts: (-float(value),),
     "epilogue": lambda value, facts: (value != "separate",),
     "width": lambda value, facts: (float(value),),
+    "height": _rows,
+    "window": lambda value, facts: (facts["code"] <= 128, facts["size"]),
+    "hold": lambda value, facts: (value == "tile",),
+    "recompute": lambda value, facts: (value == "store",),
+    "fusion": lambda value, facts: (value == "fused",),
+    "merge": lambda value, facts: (value == "fused",),
 }  # fmt: skip
 
 

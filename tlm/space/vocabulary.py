@@ -5,12 +5,16 @@ from __future__ import annotations
 CHOICES = (
     "style", "lanes", "columns", "rows", "split_k", "parallel", "block_k", "block_m", "block_n", "order",
     "inner", "pack_n", "pack_m", "unroll", "prefetch", "epilogue", "width",
+    "height", "window", "hold",
+    "recompute", "fusion", "merge",
 )  # fmt: skip
 """Every question that a space may ask."""
 
 WORDS = (
     "none", "outer", "swapped", "dot", "batch", "m", "n", "k", "mn", "nm", "mk", "km", "nk", "kn",
     "mnk", "mkn", "nmk", "nkm", "kmn", "knm", "block", "fused", "tile", "separate",
+    "last", "all", "groups",
+    "reduced", "kept", "store", "inline", "split",
 )  # fmt: skip
 """Every value that is not a number."""
 

@@ -63,6 +63,27 @@ def _float_floordiv(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
     return a.select(by_zero, n, plain, a.select(is_zero, n, signed, near, t), t)
 
 
+def _extreme(beats: str, name: str) -> Emitter:
+    """The maximum ("ogt") or minimum ("olt"), NaN where either operand is.
+
+    x86 has instructions that give the second operand where the operands do not compare. A NaN among the old
+    values stays by that; one among the new values, which are known early, is put back by a mask: in a
+    reduction only one instruction is on the path from one step to the next.
+    """
+
+    def emit(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
+        if a.library.isa == "neon":
+            return intrinsic(name, "nsz ")(a, d, n, x)
+        t = value_type(d, n)
+        old, new = x if x[0][0] == "%" else reversed(x)
+        picked = a.select(a.pure(f"fcmp {beats} {t} {new}, {old}"), n, new, old, t)
+        if new[0] != "%" and "FF8" not in new:
+            return picked
+        return a.select(a.pure(f"fcmp ord {t} {new}, {new}"), n, picked, new, t)
+
+    return emit
+
+
 def _logistic(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
     """1 / (1 + exp(-x)); exp overflows to inf for very negative x, and the quotient is then 0."""
     t = value_type(d, n)
@@ -75,7 +96,7 @@ FLOAT: dict[str, Emitter] = {
     **COMPARISONS,
     "add": infix("fadd"), "sub": infix("fsub"), "mul": infix("fmul"), "div": infix("fdiv"),
     "mod": _float_mod, "floordiv": _float_floordiv,
-    "minimum": intrinsic("minimum", "nsz "), "maximum": intrinsic("maximum", "nsz "),
+    "minimum": _extreme("olt", "minimum"), "maximum": _extreme("ogt", "maximum"),
     "neg": lambda a, d, n, x: a.pure(f"fneg {value_type(d, n)} {x[0]}"),
     "abs": intrinsic("fabs"), "sign": sign,
     "fma": lambda a, d, n, x: a.fused(d, n, *x), "isnan": _is_nan, "isfinite": _is_finite,
