@@ -72,8 +72,8 @@ def _logsumexp(a: Parts, b: Parts) -> Parts:
     """(running max, sum of exp(x - max)): the online softmax of Milakov and Gimelshein (2018)."""
     (m, s), (n, t) = a, b
     top = op("maximum", m, n)
-    # -inf - -inf is NaN: an empty or all -inf side must contribute nothing instead.
-    floor = op("where", op("eq", top, lowest(top.dtype)), const(0, top.dtype), top)
+    # inf - inf is NaN: a side that is empty or all -inf must contribute nothing, and inf must stay.
+    floor = op("where", op("isfinite", top), top, const(0, top.dtype))
     return top, s * op("exp", m - floor) + t * op("exp", n - floor)
 
 

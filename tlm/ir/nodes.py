@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import DTypeError
-from .dtypes import DType, boolean, floating, i64, promote, weak
+from .dtypes import DType, boolean, f64, i64, promote, weak
 from .optable import result_dtype
 
 Memory = Literal["array", "heap", "stack", "register", "shared"]
@@ -301,13 +301,12 @@ def op(name: str, *args: Expr) -> Op:
 
 
 def binary(name: str, a: object, b: object) -> Op:
-    """`op` on two operands, brought to one dtype by `together`; integers divide as floats."""
+    """`op` on two operands, brought to one dtype by `together`; integers divide as f64."""
     if isinstance(a, Node) and isinstance(b, Node) and a.dtype == b.dtype and name != "div":
         return op(name, a, b)
     left, right = together(a, b)
-    if name == "div":
-        dtype = floating(left.dtype)
-        left, right = converted(left, dtype), converted(right, dtype)
+    if name == "div" and not left.dtype.is_float:
+        left, right = converted(left, f64), converted(right, f64)
     return op(name, left, right)
 
 

@@ -126,6 +126,8 @@ def _parse(
     ]
     if arrow:
         before, dots, after = right.partition("...")
+        if free and not dots:
+            raise ArgumentError(f"einsum: the result of {subscripts!r} needs the '...' of its operands")
         output = (*before, *(free if dots else ()), *after)
     else:
         counts = [c for letters in named for c in letters if c not in free]

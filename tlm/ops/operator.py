@@ -14,7 +14,9 @@ from ..errors import ArgumentError, TlmError
 from ..ir.build import Builder, Tensor
 from ..ir.collapse import collapse
 from ..ir.dtypes import boolean, promote, to_numpy, weak
+from ..ir.names import NAME
 from ..ir.nodes import Program
+from ..ir.verify import verify
 from .arrays import Spec, read
 from .binding import Binding, Settings, arrays_in, quick
 from .dispatch import Operator
@@ -167,7 +169,9 @@ class FormulaOperator(Operator):
             if builder.is_input(result):
                 source = result
                 result = compute(source.shape, lambda *at: source[at], name="Y")
-        program = collapse(builder.build((result,)))
+        program = builder.build((result,))
+        verify(program)
+        program = collapse(program)
         return Problem(_formula(program), specs, result.shape, result.dtype)
 
 
@@ -241,6 +245,7 @@ def operator(
     """
 
     def made(fn: Callable[..., Tensor]) -> FormulaOperator:
-        return FormulaOperator(fn, name or fn.__name__, scalars, check)
+        found = name or fn.__name__
+        return FormulaOperator(fn, found if NAME.fullmatch(found) else "operator", scalars, check)
 
     return made if function is None else made(function)

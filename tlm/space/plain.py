@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..ir.nodes import Program, Store, Update
+from math import prod
+
+from ..ir.nodes import For, Program, Store, Update
 from ..ir.walk import buffers
 from ..schedule.steps import CacheWrite, Parallel, Split, Step, Vectorize
 from ..target import Target
@@ -51,18 +53,27 @@ def _nest(program: Program, nest: Nest, width: int, parallel: bool) -> list[Step
         out += [Split(inner.var, width), Vectorize(f"{inner.var}.1")]
     if parallel and len(around) > 1 and around[0].var not in axes and around[0].extent > 1:
         out.append(Parallel(around[0].var))
-    return out
+    return out + _cuts(around, statement)
 
 
 def default_steps(program: Program) -> tuple[Step, ...]:
     """The plain nest, but for long sums: they are cut, so that no running total loses its digits."""
-    out: list[Step] = []
-    for around, statement in nests(program.body):
-        if isinstance(statement, Update) and statement.combiner == "sum" and around:
-            last = around[-1]
-            if last.var in statement.axes and last.extent > LONG_SUM:
-                out += _cut(last.var, last.extent, statement.targets[0])
-    return tuple(out)
+    return tuple([step for nest in nests(program.body) for step in _cuts(*nest)])
+
+
+def _cuts(around: tuple[For, ...], statement: Store | Update) -> list[Step]:
+    if not isinstance(statement, Update) or statement.combiner != "sum":
+        return []
+    reduced = [loop for loop in around if loop.var in statement.axes and loop.extent > 1]
+    terms, target, out = prod([loop.extent for loop in reduced]), statement.targets[0], list[Step]()
+    for loop in reduced[:-1]:
+        if terms > LONG_SUM:
+            # What the loops inside of this one add up has a total of its own.
+            out.append(CacheWrite(target, loop.var, name=f"{target}_{loop.var}"))
+            target, terms = f"{target}_{loop.var}", terms // loop.extent
+    if reduced and terms > LONG_SUM:
+        out += _cut(reduced[-1].var, reduced[-1].extent, target)
+    return out
 
 
 def _cut(loop: str, extent: int, target: str) -> list[Step]:
