@@ -7,7 +7,7 @@ import pytest
 from tests.lower.programs import double, lines, lowered, matmul, scheduled
 from tlm.ir.affine import conjunction
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Alloc, For, If, Load, Op, Stmt, Store, Var, const, op
+from tlm.ir.nodes import Alloc, Block, For, If, Load, Op, Stmt, Store, Var, const, op
 from tlm.ir.walk import free_vars, walk
 from tlm.lower.partition import Scope, partition
 
@@ -89,6 +89,17 @@ def test_both_edges_of_an_image_under_a_window() -> None:
     assert [line.strip() for line in out if "if " in line] == [
         "if 0 < i.0 * 4 + s:", "if i.0 * 4 + s < 14:", "if i.1 < 3:", "if 0 < i.1:",
     ]  # fmt: skip
+
+
+def test_a_guard_that_a_loop_further_in_moves_is_another_one() -> None:
+    """The same limit on the same outer part: of the tile, and of a read that is also moved by r."""
+    at, r = I0 * 2 + I1, Var("r")
+    inner = If(r + at < 5, Store("y", (r + at,), const(1.0, f32)))
+    body = Block((If(at < 5, Store("z", (at,), const(1.0, f32))), For("r", 3, inner)))
+    out = partition(For("i.0", 3, For("i.1", 2, body, "unroll")), Scope({}))
+    moved = [n for n in walk(out) if isinstance(n, Store) and n.buffer == "y"]
+    guards = [n for n in walk(out) if isinstance(n, If) and "r" in free_vars(n.cond)]
+    assert len(guards) == len(moved) > 0
 
 
 TILE = [

@@ -71,13 +71,14 @@ def _var(loop: For) -> Expr:
 @dataclass(frozen=True, slots=True)
 class Group:
     """All guards outer + inner < n with one outer part; `low` and `high` bound their inner parts, `reach`
-    the outer one."""
+    the outer one. `inner` names the loops of the inner parts."""
 
     outer: Affine
     limit: int
     low: int
     high: int
     reach: tuple[int, int]
+    inner: frozenset[str]
 
     def partials(self) -> range:
         """The values of `outer` at which just some guards hold."""
@@ -190,10 +191,11 @@ def _groups(stmt: Stmt, var: str, scope: Scope) -> dict[tuple[Affine, int], Grou
         reach = form.interval(inner)
         assert reach is not None
         old = found.get((outer, limit))
+        names = form.names if old is None else form.names | old.inner
         low, high = reach if old is None else (min(old.low, reach[0]), max(old.high, reach[1]))
         span = outer.interval(scope.extents)
         assert span is not None
-        found[outer, limit] = Group(outer, limit, low, high, span)
+        found[outer, limit] = Group(outer, limit, low, high, span, names)
     return found
 
 
@@ -238,8 +240,10 @@ def _decided(stmt: Stmt, group: Group, how: Callable[[Affine, Expr], Expr]) -> S
             known = bound(c)
             if known is not None and known[1] == group.limit:
                 outer = tuple([t for t in known[0].terms if t[0] in outer_names])
-                if outer == group.outer.terms:
-                    c = how(Affine(0, tuple([t for t in known[0].terms if t[0] not in outer_names])), c)
+                rest = Affine(0, tuple([t for t in known[0].terms if t[0] not in outer_names]))
+                # What a serial loop further in moves is decided there, though all else is the same.
+                if outer == group.outer.terms and rest.names <= group.inner:
+                    c = how(rest, c)
             if c == FALSE:
                 return FALSE
             parts.append(c)

@@ -17,6 +17,7 @@ from .lanes import lane_partials
 from .memory import place
 from .partition import Scope, partition
 from .promote import promote
+from .skip import skip_identities
 from .vectors import native_width, private_lanes, single_level
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def lower(program: Program, target: Target) -> Program:
     body = cap_expansion(cpu_kinds(program.body), max(1, target.vector_bytes // 4))
     body = private_lanes(single_level(body))
     body = explicit_init(lane_partials(body, dtypes), dtypes)
-    body = promote(body, dtypes)
+    body = promote(skip_identities(body, dtypes), dtypes)
     body = native_width(body, target.vector_bytes, dtypes)
     body = bounds(hoist(body), {})
     body = bounds(partition(body, Scope({})), {})

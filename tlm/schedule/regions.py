@@ -21,13 +21,17 @@ class Range:
 
 
 def box(
-    places: Sequence[tuple[Expr, ...]], shape: tuple[int, ...], inner: frozenset[str], extents: Extents
-) -> list[Range]:
-    """For each dimension, a range (perhaps too wide) that holds all of `places` as the loops `inner` run."""
-    return [_range([p[d] for p in places], n, inner, extents) for d, n in enumerate(shape)]
+    places: Sequence[tuple[Expr, ...]], shape: tuple[int, ...], inner: frozenset[str], extents: Extents,
+    clip: bool = True,
+) -> list[Range]:  # fmt: skip
+    """For each dimension, a range (perhaps too wide) that holds all of `places` as the loops `inner` run.
+
+    With `clip`, places are inside of `shape`, and so is a range that would be as long.
+    """
+    return [_range([p[d] for p in places], n, inner, extents, clip) for d, n in enumerate(shape)]
 
 
-def _range(indices: Iterable[Expr], size: int, inner: frozenset[str], extents: Extents) -> Range:
+def _range(indices: Iterable[Expr], size: int, inner: frozenset[str], extents: Extents, clip: bool) -> Range:
     unique = list(dict.fromkeys(indices))
     forms = [f for f in map(_leading, unique) if f is not None]
     base = next((o for f in forms if (o := outside(f, inner)).terms), Affine(0))
@@ -36,7 +40,7 @@ def _range(indices: Iterable[Expr], size: int, inner: frozenset[str], extents: E
     if len(known) < len(spans) or not known:
         return Range(Affine(0), size)
     lo, hi = min([s[0] for s in known]), max([s[1] for s in known])
-    whole = hi - lo + 1 >= size
+    whole = clip and hi - lo + 1 >= size
     return Range(Affine(0), size) if whole else Range(base.shift(lo), hi - lo + 1)
 
 

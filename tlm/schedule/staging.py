@@ -6,11 +6,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from ..ir.affine import conjunction
+from ..ir.affine import conjunction, conjuncts, implied
 from ..ir.names import loop_names
-from ..ir.nodes import Alloc, Block, Buffer, Expr, If, Load, Memory, Op, Program, Stmt, Store, Var, const
+from ..ir.nodes import (
+    Alloc,
+    Block,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    If,
+    Load,
+    Memory,
+    Op,
+    Program,
+    Stmt,
+    Store,
+    Var,
+    const,
+)
 from ..ir.paths import Path, extents_of, guards_on, loops_on, paths, rebuild, with_body
-from ..ir.walk import buffers, free_vars, loads, parts, statements, targets, writes
+from ..ir.walk import (
+    buffers,
+    free_vars,
+    loads,
+    map_expr,
+    map_exprs,
+    parts,
+    statements,
+    targets,
+    walk,
+    writes,
+)
 from .base import Rewrite, Step, near
 from .guards import bounds_guard, relax
 from .partial import Accumulation
@@ -43,7 +70,8 @@ class CacheRead(Step):
     With `layout`, a dimension for each loop named, in that order, indexed by exactly these loops (packing
     along the loops that use it); every loop inside `at` on which the place depends must be named. Without,
     the box that is read, with a dimension for each of B's. The copy is guarded where it could leave B;
-    `pad=True` stores zero there instead, and drops guards around the readers that nothing else needs.
+    `pad=True` stores zero there instead, and drops guards around the readers that nothing else needs. Readers
+    of where(inside, B[...], 0) then read the zeros of the copy, which is as large as the place may run.
     """
 
     primitive: ClassVar[str] = "cache_read"
@@ -74,10 +102,11 @@ class CacheRead(Step):
         )
         extents = extents_of(program.body)
         inner = frozenset([f.var for p in leaves for f in loops_on(p[len(spot) - 1 :])])
+        zeros = self._zeros(source, leaves, extents) if self.pad else frozenset()
         loops, indices, moved = (
             self._packed(program, name, places, inner, extents)
             if self.layout
-            else self._boxed(source, name, places, inner, extents)
+            else self._boxed(source, name, places, inner, extents, not zeros)
         )
         clash = set(loop_names(program)) & {n for n, _ in loops}
         if clash:
@@ -90,7 +119,8 @@ class CacheRead(Step):
             copy = self._copy(
                 new, tuple([Var(n) for n, _ in loops]), Load(self.buffer, indices, source.dtype), conds
             )
-            body = map_reads(spot[-1], lambda e: self._moved(e, name, moved))
+            picked = _picked(spot[-1], zeros) if zeros else spot[-1]
+            body = map_reads(picked, lambda e: self._moved(e, name, moved))
             rest = body.stmts if isinstance(body, Block) else (body,)
             out = with_body(program, rebuild(spot, Alloc(new, Block((nest(loops, copy), *rest)))))
             if not self.pad:
@@ -100,6 +130,21 @@ class CacheRead(Step):
             return out
 
         return rewrite
+
+    def _zeros(self, source: Buffer, leaves: Sequence[Path], extents: dict[str, int]) -> frozenset[Expr]:
+        """The reads where(inside, B[...], 0) that only take zero outside of B, as a padded copy has it."""
+        out = set()
+        for path in leaves:
+            for e in walk(path[-1]):
+                match e:
+                    case Op("where", (cond, Load() | Cast(Load()) as value, Const(0)), _):
+                        load = value.value if isinstance(value, Cast) else value
+                        if not isinstance(load, Load) or load.buffer != self.buffer:
+                            continue
+                        inside = (*bounds_guard(load.indices, source.shape, extents), *guards_on(path))
+                        if all(implied(c, extents, inside) is True for c in conjuncts(cond)):
+                            out.add(e)
+        return frozenset(out)
 
     def _moved(self, e: Load, name: str, moved: dict[tuple[Expr, ...], tuple[Expr, ...]]) -> Expr:
         return Load(name, moved[e.indices], e.dtype) if e.buffer == self.buffer and e.indices in moved else e
@@ -134,10 +179,10 @@ class CacheRead(Step):
 
     def _boxed(
         self, source: Buffer, name: str, places: list[tuple[Expr, ...]], inner: frozenset[str],
-        extents: dict[str, int],
+        extents: dict[str, int], clip: bool,
     ) -> _Staging:  # fmt: skip
-        """Any places: a dimension of the new buffer for each one of the source."""
-        ranges = box(places, source.shape, inner, extents)
+        """Any places: a dimension of the new buffer for each one of the source, no larger if `clip`."""
+        ranges = box(places, source.shape, inner, extents, clip)
         loops = tuple([(f"ax{d}@{name}", r.extent) for d, r in enumerate(ranges)])
         known = {**extents, **dict(loops)}
         indices = tuple(
@@ -158,6 +203,13 @@ class CacheRead(Step):
 
 # Loops of the copy, the place it reads, and the new place of every place that was read.
 _Staging = tuple[tuple[tuple[str, int], ...], tuple[Expr, ...], dict[tuple[Expr, ...], tuple[Expr, ...]]]
+
+
+def _picked(stmt: Stmt, wheres: frozenset[Expr]) -> Stmt:
+    """`stmt` with the first side of each of `wheres` in its place."""
+    return map_exprs(
+        stmt, lambda whole: map_expr(whole, lambda e: e.args[1] if isinstance(e, Op) and e in wheres else e)
+    )
 
 
 def _spot(leaves: Sequence[Path], start: int) -> Path:

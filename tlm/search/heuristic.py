@@ -24,7 +24,12 @@ def _useful(facts: Facts) -> float:
 
 def _style(value: Value, facts: Facts) -> tuple[float, ...]:
     contiguous = facts["stride"] <= 8
-    return (value == "groups", contiguous or facts.get("reuse", 0) >= 16, value in ("outer", "reduced"), contiguous)
+    return (
+        value == "groups",
+        contiguous or facts.get("reuse", 0) >= 16,
+        value in ("outer", "reduced"),
+        contiguous,
+    )
 
 
 def _columns(value: Value, facts: Facts) -> tuple[float, ...]:

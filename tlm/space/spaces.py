@@ -6,11 +6,21 @@ from ..ir.nodes import Program
 from ..target import Target
 from .choice import Space
 from .contraction import contraction_space
+from .conv import convolution_space
+from .conv_problem import convolution
 from .plain import plain_space
 from .problem import contraction
+from .rows import rows
+from .rows_space import rows_space
 
 
 def space_for(program: Program, target: Target) -> Space:
     """The space of `program` (unscheduled) on `target`; every sentence in it is a legal schedule."""
-    found = contraction(program)
-    return plain_space(program, target) if found is None else contraction_space(found, target)
+    product = contraction(program)
+    if product is not None:
+        return contraction_space(product, target)
+    windowed = convolution(program)
+    if windowed is not None:
+        return convolution_space(windowed, target)
+    chain = rows(program)
+    return plain_space(program, target) if chain is None else rows_space(chain, target)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ...ir.dtypes import boolean
-from ...ir.nodes import Expr
+from ...ir.nodes import Const, Expr, const
+from ...ir.simplify import simplify
+from ...ir.walk import free_vars, substitute
 from .memory import Linear, Mask, Memory, Place, Runtime, linear
 from .types import memory_type, scalar_type, splat_literal, suffix, value_type, vector
 
@@ -20,7 +22,7 @@ def access(e: Memory, name: str, indices: tuple[Expr, ...]) -> Access | SlotAcce
 class Access:
     """An access to memory, its lanes `step` elements apart; `lanes` is 1 where all touch one element."""
 
-    __slots__ = ("e", "element", "lanes", "others", "place", "start", "step", "terms", "varying")
+    __slots__ = ("e", "element", "lanes", "others", "pattern", "place", "start", "step", "terms", "varying")
 
     def __init__(self, e: Memory, place: Place, form: Linear) -> None:
         self.e, self.place = e, place
@@ -33,6 +35,29 @@ class Access:
         self.others = [(code, c) for code, c in compiled if code.lanes == 1]
         self.varying = [(code, c) for code, c in compiled if code.lanes > 1]
         self.lanes = e.lanes if self.step or self.varying else 1
+        self.pattern = self._pattern(form) if self.varying and not self.step else None
+
+    def _pattern(self, form: Linear) -> tuple[int, ...] | None:
+        """Elements of each lane from `address`, where all that varies is arithmetic on the lane's number."""
+        e, lane = self.e, self.e.lane
+        terms = [(x, c) for x, c in form.others if lane is not None and lane in free_vars(x)]
+        if len(terms) != len(self.varying) or any(free_vars(x) != {lane} for x, _ in terms):
+            return None
+        out = []
+        for i in range(e.lanes):
+            values = [simplify(substitute(x, {lane or "": const(i)}), {}) for x, _ in terms]
+            if not all(isinstance(v, Const) for v in values):
+                return None
+            out.append(
+                sum(
+                    [
+                        int(v.value) * c
+                        for v, (_, c) in zip(values, terms, strict=True)
+                        if isinstance(v, Const)
+                    ]
+                )
+            )
+        return tuple(out)
 
     def address(self) -> str:
         """The pointer to the element of lane 0 (without varying terms)."""
@@ -76,6 +101,10 @@ class Access:
         if self.lanes == 1:
             return self._remembered(self._safe(self.address(), 1), self.element)
         mask = e.mask
+        if self.pattern is not None and not isinstance(mask, str):
+            found = self._permuted(self.pattern, mask)
+            if found is not None:
+                return found
         if self.varying or (mask is not None and self.step != 1):
             return self._gather(mask)
         if self.step == 1 and mask is None:
@@ -141,6 +170,8 @@ class Access:
             value = self._remembered(low, t)
             order = ", ".join([f"i32 {n - 1 - i}" for i in range(n)])
             return e.pure(f"shufflevector {t} {value}, {t} poison, <{n} x i32> <{order}>")
+        if self.step == 2:
+            return self._every_second(self._safe(first, n), t)
         out = "poison"
         for lane in range(n):
             shift = lane * self.step * size
@@ -148,6 +179,38 @@ class Access:
             one = self._remembered(self._safe(at, n), self.element)
             out = e.pure(f"insertelement {t} {out}, {self.element} {one}, i64 {lane}")
         return out
+
+    def _every_second(self, first: str, type_: str) -> str:
+        """Elements 0, 2, 4, ... from two vectors that overlap in one element, so that none is read beyond."""
+        e, n = self.e, self.e.lanes
+        at = e.pure(f"getelementptr i8, ptr {first}, i64 {(n - 1) * self.place.buffer.dtype.bytes}")
+        low, high = self._remembered(first, type_), self._remembered(at, type_)
+        picked = ", ".join([f"i32 {2 * i if 2 * i < n else 2 * i + 1}" for i in range(n)])
+        return e.pure(f"shufflevector {type_} {low}, {type_} {high}, <{n} x i32> <{picked}>")
+
+    def _permuted(self, pattern: tuple[int, ...], mask: tuple[bool, ...] | None) -> str | None:
+        """One vector with all elements that the lanes ask for, put in their order; None if it is too long."""
+        e, n, size = self.e, self.e.lanes, self.place.buffer.dtype.bytes
+        on = [p for i, p in enumerate(pattern) if mask is None or mask[i]]
+        low = min(on)
+        if max(on) - low >= n:
+            return None
+        first = self._safe(self.address(), n)
+        if low:
+            first = e.pure(f"getelementptr i8, ptr {first}, i64 {low * size}")
+        t = vector(self.element, n)
+        asked = tuple([i + low in on for i in range(n)])
+        if all(asked):
+            value = self._remembered(first, t)
+        else:
+            memo = e.function.loads.setdefault(self.place.buffer.name, {})
+            text = (
+                f"call {t} @llvm.masked.load.{suffix(self.element, n)}.p0(ptr {first}, i32 {size}, "
+                f"<{n} x i1> {e.mask_text(asked)}, {t} zeroinitializer)"
+            )
+            value = memo.get(text) or memo.setdefault(text, e.function.value(text))
+        order = ", ".join([f"i32 {min(max(p - low, 0), n - 1)}" for p in pattern])
+        return e.pure(f"shufflevector {t} {value}, {t} poison, <{n} x i32> <{order}>")
 
     def store(self, value: str) -> None:
         """Write a value of `lanes` lanes, under the mask in force."""
