@@ -8,7 +8,8 @@ import pytest
 
 from tests.lower.programs import AVX2, double, dtypes, lines, lowered, matmul, row_sums, same, scheduled
 from tlm.errors import BackendError
-from tlm.ir.dtypes import f32, f64
+from tlm.ir.build import Builder
+from tlm.ir.dtypes import f32, f64, i64
 from tlm.ir.nodes import Alloc, Buffer, Cast, For, Load, Program, Stmt, Store, Update, Var, block, const
 from tlm.ir.walk import loops, walk
 from tlm.lower import lower
@@ -184,3 +185,16 @@ def test_small_temporaries_with_known_places_become_registers() -> None:
     out = lower(replace(program, body=body), AVX2)
     same(out, program)
     assert {n.buffer.memory for n in walk(out.body) if isinstance(n, Alloc)} == {"register"}
+
+
+def test_a_result_that_nobody_reads_stays_where_a_tuple_needs_it() -> None:
+    b = Builder("argmax")
+    x = b.input("x", (3, 20), "f32")
+    names, over = ("best", "at"), {"k": 20}
+    b.reduce(
+        names, (3,), over, lambda i, k: (x[i, k], Cast(k, i64)), combiner="argmax", axes=("i",), output=True
+    )
+    program = b.build()
+    best, at = program.outputs
+    unread = replace(program, outputs=(at,), body=Alloc(replace(best, memory="heap"), program.body))
+    assert "best" in {n.buffer.name for n in walk(lower(unread, AVX2).body) if isinstance(n, Alloc)}

@@ -36,7 +36,10 @@ def place(stmt: Stmt, room: int = STACK_TOTAL) -> Stmt:
     match stmt:
         case Alloc(buffer, body):
             if not is_read(body, buffer.name):
-                return place(without_writes(body, buffer.name), room)
+                body = without_writes(body, buffer.name)
+                # A reduction over tuples needs all of its targets.
+                if buffer.name not in writes(body):
+                    return place(body, room)
             buffer = _placed(buffer, body, room)
             if buffer.memory == "stack":
                 room -= buffer.size * buffer.dtype.bytes

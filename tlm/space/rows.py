@@ -234,7 +234,8 @@ def _may_run_together(
                 continue
             home = found[writer[read.buffer]][1].indices
             for x, y in zip(home, read.indices, strict=True):
-                moves = isinstance(x, Var) and axis[x.name] in common
-                if moves and not (isinstance(y, Var) and axis[y.name] == axis[x.name]):
+                if not isinstance(x, Var) or axis[x.name] not in common:
+                    continue
+                if not isinstance(y, Var) or axis[y.name] != axis[x.name]:
                     return False
     return True
