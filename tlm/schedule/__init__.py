@@ -22,6 +22,7 @@ from .steps import (
     Tile,
     Unroll,
     Vectorize,
+    Widen,
     apply,
     from_json,
     to_json,
@@ -30,5 +31,5 @@ from .steps import (
 __all__ = [
     "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse",
     "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline",
-    "Schedule", "Split", "Step", "Tile", "Unroll", "Vectorize", "apply", "from_json", "to_json",
+    "Schedule", "Split", "Step", "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
 ]  # fmt: skip

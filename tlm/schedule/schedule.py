@@ -18,6 +18,7 @@ from .reduction import DecomposeReduction, RFactor
 from .reverse import ReverseComputeAt
 from .staging import CacheRead, CacheWrite
 from .steps import from_json, to_json
+from .widen import Widen
 
 
 class Schedule:
@@ -152,6 +153,10 @@ class Schedule:
     ) -> Schedule:
         """See `CacheWrite`."""
         return self.apply(CacheWrite(buffer, at, memory, tuple(layout), name))
+
+    def widen(self, buffer: str, dtype: str) -> Schedule:
+        """See `Widen`."""
+        return self.apply(Widen(buffer, dtype))
 
     def compute_at(self, stage: str, loop: str) -> Schedule:
         """See `ComputeAt`."""

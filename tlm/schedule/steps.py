@@ -18,11 +18,12 @@ from .placement import ComputeAt
 from .reduction import DecomposeReduction, RFactor
 from .reverse import ReverseComputeAt
 from .staging import CacheRead, CacheWrite
+from .widen import Widen
 
 __all__ = [
     "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse",
     "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline",
-    "Split", "Step", "Tile", "Unroll", "Vectorize", "apply", "from_json", "to_json",
+    "Split", "Step", "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
 ]  # fmt: skip
 
 PRIMITIVES: dict[str, type[Step]] = {
@@ -30,7 +31,7 @@ PRIMITIVES: dict[str, type[Step]] = {
     for s in (
         Split, Fuse, Reorder, Tile, Unroll, Vectorize, Parallel, Bind, PrefetchAhead, CacheRead, CacheWrite,
         ComputeAt, ReverseComputeAt, Inline, ReverseInline, RFactor, DecomposeReduction,
-        Merge,
+        Merge, Widen,
     )
 }  # fmt: skip
 

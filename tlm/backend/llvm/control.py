@@ -7,6 +7,8 @@ from typing import Any
 from ...ir.nodes import Alloc, Block, For, If, Stmt
 from ...ir.walk import writes
 from ...lower.memory import Layout, register_layout
+from ...target import Target
+from .dots import Run, group
 from .leaves import Leaves
 from .memory import Place, Runtime
 from .types import value_type
@@ -15,8 +17,9 @@ from .types import value_type
 class Control(Leaves):
     """The emitter's part for control flow. Subclasses place temporaries and start parallel loops."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
         super().__init__()
+        self.target = target
         # By identity and vector loop; each Alloc has a level of its own, as it may change what a name is.
         self.compiled: list[dict[tuple[int, str | None], Any]] = [{}]
 
@@ -136,7 +139,10 @@ class Control(Leaves):
 
     def _loop(self, loop: For) -> None:
         old = self.env.get(loop.var)
-        if loop.kind == "vectorize" and loop.extent > 1:
+        grouped = self._grouped(loop) if loop.kind == "unroll" else None
+        if grouped is not None:
+            grouped()
+        elif loop.kind == "vectorize" and loop.extent > 1:
             lane, lanes = self.lane, self.lanes
             self.lane, self.lanes = loop.var, loop.extent
             self.statement(loop.body)
@@ -155,6 +161,14 @@ class Control(Leaves):
             self.env.pop(loop.var, None)
         else:
             self.env[loop.var] = old
+
+    def _grouped(self, loop: For) -> Run | None:
+        """What emits `loop` at once: a dot product, or an interleaved store."""
+        key = (id(loop), self.lane)
+        if key not in self.compiled[-1]:
+            self.compiled[-1][key] = group(self, loop, self.target)
+        found: Run | None = self.compiled[-1][key]
+        return found
 
     def _serial(self, loop: For) -> None:
         copies = min(loop.unroll, loop.extent)

@@ -63,7 +63,7 @@ def symbol(name: str) -> str:
 
 class _Emitter(Control):
     def __init__(self, program: Program, target: Target, vector_math: bool) -> None:
-        super().__init__()
+        super().__init__(target)
         self.program = program
         self.library = Library(target.isa, vector_math)
         self.fma = target.fma

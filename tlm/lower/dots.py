@@ -1,0 +1,74 @@
+"""Dot-product instructions: which ones a CPU has, for which element types.
+
+Each adds, in every lane of f32 or i32, the products of 2 or 4 narrow elements that lie side by side:
+
+    acc[l] += x[l * terms] * y[l * terms] + ... + x[l * terms + terms - 1] * y[l * terms + terms - 1]
+
+Integer ones are exact modulo 2**32. Those of bf16 (AVX512-BF16, Arm BFDOT) take subnormal inputs and sums as
+zero, and round each sum to nearest even: as far from the exact sum as a chain of f32 additions may be, and
+2**-126 more for each term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.dtypes import DType, bf16, f32, i8, i16, i32, u8
+from ..target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """`calls`: LLVM's intrinsic by bytes of a vector; it takes `part` vectors, and adds if `fused`.
+
+    A target has it where all features of one set of `needs` are there.
+    """
+
+    terms: int
+    x: DType
+    y: DType
+    acc: DType
+    needs: tuple[tuple[str, ...], ...]
+    calls: tuple[tuple[int, str], ...]
+    part: str = "i32"
+    fused: bool = True
+
+
+def _x86(name: str) -> tuple[tuple[int, str], ...]:
+    return tuple([(size, f"llvm.x86.avx512.{name}.{8 * size}") for size in (64, 32, 16)])
+
+
+_NEON = "llvm.aarch64.neon."
+_VNNI = (("avx512vnni",), ("avxvnni",))
+# Where two do the same, the one that adds as well comes first.
+DOTS = (
+    Dot(4, u8, i8, i32, _VNNI, _x86("vpdpbusd")),
+    Dot(4, i8, i8, i32, (("dotprod",),), ((16, f"{_NEON}sdot.v4i32.v16i8"),), "i8"),
+    Dot(4, u8, u8, i32, (("dotprod",),), ((16, f"{_NEON}udot.v4i32.v16i8"),), "i8"),
+    Dot(4, u8, i8, i32, (("i8mm",),), ((16, f"{_NEON}usdot.v4i32.v16i8"),), "i8"),
+    Dot(2, i16, i16, i32, _VNNI, _x86("vpdpwssd")),
+    Dot(2, i16, i16, i32, (("avx512bw",),), ((64, "llvm.x86.avx512.pmaddw.d.512"),), "i16", False),
+    Dot(2, i16, i16, i32, (("avx2",),), ((32, "llvm.x86.avx2.pmadd.wd"),), "i16", False),
+    Dot(2, i16, i16, i32, (("sse4.2",),), ((16, "llvm.x86.sse2.pmadd.wd"),), "i16", False),
+    Dot(2, bf16, bf16, f32, (("avx512bf16",),),
+        tuple([(size, f"llvm.x86.avx512bf16.dpbf16ps.{8 * size}") for size in (64, 32, 16)]), "bfloat"),
+    Dot(2, bf16, bf16, f32, (("bf16", "neon"),), ((16, f"{_NEON}bfdot.v4f32.v8bf16"),), "bfloat"),
+)  # fmt: skip
+
+
+def available(target: Target) -> tuple[Dot, ...]:
+    """The dot products of `target`."""
+    have = set(target.features)
+    return tuple([d for d in DOTS if any(have.issuperset(need) for need in d.needs)])
+
+
+def find(target: Target, terms: int, x: DType, y: DType, acc: DType, lanes: int) -> tuple[Dot, str] | None:
+    """The instruction for x times y, its operands perhaps exchanged, and the name of its intrinsic."""
+    size = lanes * acc.bytes
+    for d in available(target):
+        name = dict(d.calls).get(size)
+        # AVX-VNNI is the 256-bit form only.
+        short = size == 64 and "avx512f" not in target.features
+        if (d.terms, d.acc) == (terms, acc) and {d.x, d.y} == {x, y} and name is not None and not short:
+            return d, name
+    return None
