@@ -125,23 +125,26 @@ def _versions(var: str, body: Stmt, scope: Scope) -> Stmt:
 def _choose(group: Group, var: str, body: Stmt, scope: Scope) -> Stmt:
     full = below(group.outer, group.limit - group.high)
     some = below(group.outer, group.limit - group.low)
-    few = replace(scope, budget=scope.budget // 2)
+    holds = implied(full, scope.extents, scope.facts)
+    any_holds = implied(some, scope.extents, scope.facts)
+    partials = group.partials()
+    single = holds is False and any_holds is True and len(partials) == 1
+    few = scope if single else replace(scope, budget=scope.budget // 2)
 
     def version(known: Expr, how: Callable[[Affine, Expr], Expr], scope: Scope = few) -> Stmt:
         return _versions(var, _decided(body, group, how), scope.knowing(known))
 
-    holds = implied(full, scope.extents, scope.facts)
     if holds is True:
         return version(full, lambda inner, cond: TRUE, scope)
-    any_holds = implied(some, scope.extents, scope.facts)
     rest: Stmt | None = None
     if any_holds is not True:
         none = version(TRUE, lambda inner, cond: FALSE)
         rest = None if none == NOTHING else none
-    partials = group.partials()
     if any_holds is not False and partials:
-        # Partial tiles are a small part of the work: unrolling them further would mostly cost compile time.
-        parts = [map_loops(p, lambda loop: replace(loop, unroll=1)) for p in _parts(group, partials, version)]
+        parts = _parts(group, partials, version)
+        if not single:
+            # They are a small part of the work: unrolling them further would mostly cost compile time.
+            parts = [map_loops(p, lambda loop: replace(loop, unroll=1)) for p in parts]
         rest = parts.pop() if any_holds is True else If(some, parts.pop(), rest)
         for value, part in zip(reversed(partials[: len(parts)]), reversed(parts), strict=True):
             rest = If(below(group.outer, value + 1), part, rest)
