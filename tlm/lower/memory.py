@@ -93,18 +93,36 @@ def register_layout(buffer: Buffer, body: Stmt) -> Layout | None:
     """How `buffer` maps to SSA values under `body`; None where some access is not known when compiling."""
     if buffer.size > _REGISTER_SLOTS * 16:
         return None
-    found: list[tuple[Affine, int, int, dict[str, int]]] = []
+    found: list[_Access] = []
     if not _accesses(body, buffer, {}, None, found):
         return None
-    shapes = {(lanes, step) for _, lanes, step, _ in found if lanes > 1}
-    if len(shapes) > 1:
-        return None
-    lanes, step = shapes.pop() if shapes else (1, 1)
+    shapes = {(a.lanes, a.step) for a in found if a.lanes > 1}
+    turned = _turned(buffer, found, shapes)
+    lanes, step = (turned, 1) if turned else shapes.pop() if len(shapes) == 1 else (1, 1)
     layout = Layout(lanes, step)
-    if buffer.size > _REGISTER_SLOTS * lanes:
+    if (len(shapes) > 1 and not turned) or buffer.size > _REGISTER_SLOTS * lanes:
         return None
-    whole = all(_aligned(form, extents, layout) for form, n, _, extents in found if n > 1)
-    return layout if whole else None
+    along = [a for a in found if a.lanes > 1 and a.step == step]
+    return layout if all(_aligned(a.form, a.extents, layout) for a in along) else None
+
+
+def _turned(buffer: Buffer, found: list[_Access], shapes: set[tuple[int, int]]) -> int:
+    """The size of the square tiles that are written row by row and read column by column; 0 for none."""
+    n = min([lanes for lanes, _ in shapes], default=0)
+    if shapes != {(n, 1), (n, n)} or n & (n - 1) or buffer.size % (n * n):
+        return 0
+    return 0 if any(a.writes and a.step == n for a in found if a.lanes > 1) else n
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """The offset of lane 0, the lanes and their stride, and the extents of the loops in the offset."""
+
+    form: Affine
+    lanes: int
+    step: int
+    extents: dict[str, int]
+    writes: bool
 
 
 def _aligned(form: Affine, extents: dict[str, int], layout: Layout) -> bool:
@@ -134,9 +152,9 @@ def _accesses(
     buffer: Buffer,
     fixed: dict[str, int],
     lane: For | None,
-    found: list[tuple[Affine, int, int, dict[str, int]]],
+    found: list[_Access],
 ) -> bool:
-    """Collect (offset of lane 0, lanes, their stride, extents of the loops in it); False to give up."""
+    """Collect the accesses to `buffer`; False to give up."""
     match stmt:
         case For(kind="unroll"):
             return _accesses(stmt.body, buffer, {**fixed, stmt.var: stmt.extent}, lane, found)
@@ -165,8 +183,10 @@ def _accesses(
             values = (*indices, *stmt.values)
         case Prefetch(name, indices, _):
             return name != buffer.name
-    own += [n.indices for v in values for n in loads_in(v, buffer.name)]
-    return all(_access(at, buffer, fixed, lane, found) for at in own)
+    read = [n.indices for v in values for n in loads_in(v, buffer.name)]
+    return all(_access(at, buffer, fixed, lane, found, True) for at in own) and all(
+        _access(at, buffer, fixed, lane, found) for at in read
+    )
 
 
 def _access(
@@ -174,7 +194,8 @@ def _access(
     buffer: Buffer,
     fixed: dict[str, int],
     lane: For | None,
-    found: list[tuple[Affine, int, int, dict[str, int]]],
+    found: list[_Access],
+    writes: bool = False,
 ) -> bool:
     form = flat_offset(indices, buffer)
     if form is None:
@@ -187,5 +208,5 @@ def _access(
         return False
     if step and lane is not None:
         lanes = lane.extent
-    found.append((form, lanes, max(step, 1), fixed))
+    found.append(_Access(form, lanes, max(step, 1), fixed, writes))
     return True

@@ -110,8 +110,7 @@ def _private(program: Program, loop: str) -> Program:
         places: Iterable[Place] = dict.fromkeys([a.indices for a in found])
         ranges = box(list(places), buffer.shape, inner, extents_of(program.body))
         shape = tuple([r.extent for r in ranges])
-        if shape != buffer.shape:
-            program = shrink(program, buffer.name, inside, [r.origin for r in ranges], shape)
+        program = shrink(program, buffer.name, inside, [r.origin for r in ranges], shape)
     return program
 
 

@@ -25,7 +25,7 @@ def _useful(facts: Facts) -> float:
 def _style(value: Value, facts: Facts) -> tuple[float, ...]:
     contiguous = facts["stride"] <= 8
     return (
-        value == "groups",
+        value in ("groups", "tile"),
         contiguous or facts.get("reuse", 0) >= 16,
         value in ("outer", "reduced"),
         contiguous,
@@ -70,8 +70,18 @@ def _fits(cache: str, share: float) -> Score:
 
 
 def _pack(value: Value, facts: Facts) -> tuple[float, ...]:
-    wanted = facts["reuse"] >= 16 or (facts["stride"] > 8 and facts["reuse"] >= 4)
+    often = facts["reuse"] >= 4
+    wanted = facts["reuse"] >= 16 or (often and (facts["stride"] > 8 or facts.get("code", 0) > 0))
     return ((value == "block") == wanted,)
+
+
+def _pack_rows(value: Value, facts: Facts) -> tuple[float, ...]:
+    slow = facts["stride"] > 8 or facts.get("code", 0) > 0
+    return ((value == "block") == (slow and facts["reuse"] >= 4),)
+
+
+def _terms(_: Value, facts: Facts) -> tuple[float, ...]:
+    return (facts["rate"] * _useful(facts) if facts["reuse"] >= 8 else -facts["size"],)
 
 
 def _unroll(value: Value, facts: Facts) -> tuple[float, ...]:
@@ -82,6 +92,7 @@ def _unroll(value: Value, facts: Facts) -> tuple[float, ...]:
 RULES: dict[str, Score] = {
     "style": _style,
     "lanes": lambda value, facts: (float(value) * _useful(facts),),
+    "terms": _terms,
     "columns": _columns,
     "rows": _rows,
     "split_k": lambda value, facts: (facts["tasks"] >= 100, -float(value)),
@@ -90,9 +101,9 @@ RULES: dict[str, Score] = {
     "block_m": _fits("l2", 50),
     "block_n": _fits("l3", 50),
     "order": lambda _, facts: (-facts["traffic"],),
-    "inner": lambda _, facts: (-facts["l2"],),
+    "inner": lambda _, facts: (-facts.get("l2", 0.0),),
     "pack_n": _pack,
-    "pack_m": lambda value, facts: ((value == "block") == (facts["stride"] > 8 and facts["reuse"] >= 4),),
+    "pack_m": _pack_rows,
     "unroll": _unroll,
     "prefetch": lambda value, facts: (-float(value),),
     "epilogue": lambda value, facts: (value != "separate",),

@@ -7,47 +7,13 @@ run together, row by row. softmax, normalisations, plain reductions and their ep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..ir.nodes import Cast, Const, Expr, Load, Op, Program, Store, Update, Var
-from ..ir.walk import buffers, loads, statements, walk
-from .problem import Nest, nests, strides_of
-
-_COSTLY = ("exp", "log", "tanh", "erf", "pow", "sin", "cos", "div", "sqrt", "rsqrt", "logistic", "erfc")
-_COST = 12
-"""Vector instructions of an elementary function, roughly; all other operations count as one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One nest: the buffers that it writes, and how its loops walk through memory.
-
-    `axes` names the axis of each loop. `apart` are the temporaries that it reads elsewhere than at the
-    element of its own loops. `strides` has, for each access with an affine place, the elements by which a
-    step of each axis moves it; `work` is the number of vector instructions an element.
-    """
-
-    name: str
-    targets: tuple[str, ...]
-    loops: tuple[tuple[str, int], ...]
-    axes: tuple[str, ...]
-    reduced: tuple[str, ...]
-    combiner: str
-    reads: frozenset[str]
-    apart: frozenset[str]
-    strides: tuple[tuple[tuple[str, int], ...], ...]
-    bytes: int
-    work: int
-
-    def loop(self, axis: str) -> str:
-        """The loop over `axis`."""
-        return self.loops[self.axes.index(axis)][0]
-
-    def extent(self, axis: str) -> int:
-        """Iterations of the loop over `axis`."""
-        return self.loops[self.axes.index(axis)][1]
+from ..ir.nodes import Program, Store, Update, Var
+from ..ir.walk import statements
+from .problem import Nest, nests
+from .stages import Stage, plain_nest, reads_of, stage_of, targets_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,36 +53,14 @@ def rows(program: Program) -> Rows | None:
     leaves = [s for s in statements(program.body) if isinstance(s, (Store, Update))]
     if len(found) != len(leaves) or not any(isinstance(s, Update) for _, s in found):
         return None
-    if any(not _plain(nest) for nest in found):
+    if any(not plain_nest(nest) for nest in found):
         return None
     axes = _axes(program, found)
     if axes is None:
         return None
-    homes = {t: leaf.indices for _, leaf in found for t in _targets(leaf)}
-    stages = tuple([_stage(program, nest, axes, homes) for nest in found])
+    homes = {t: leaf.indices for _, leaf in found for t in targets_of(leaf)}
+    stages = tuple([stage_of(program, nest, axes, homes) for nest in found])
     return _grouped(program, stages, found)
-
-
-def _targets(leaf: Store | Update) -> tuple[str, ...]:
-    return (leaf.buffer,) if isinstance(leaf, Store) else leaf.targets
-
-
-def _values(leaf: Store | Update) -> tuple[Expr, ...]:
-    return (leaf.value,) if isinstance(leaf, Store) else leaf.values
-
-
-def _plain(nest: Nest) -> bool:
-    """Whether the kept loops of a nest, each once, are the indices of what it writes."""
-    around, leaf = nest
-    axes = leaf.axes if isinstance(leaf, Update) else ()
-    kept = sorted([f.var for f in around if f.var not in axes])
-    used = [i.name for i in leaf.indices if isinstance(i, Var)]
-    rest = [i for i in leaf.indices if not isinstance(i, Var)]
-    return sorted(used) == kept and all(isinstance(i, Const) for i in rest) and 0 not in _sizes(nest)
-
-
-def _sizes(nest: Nest) -> list[int]:
-    return [f.extent for f in nest[0]]
 
 
 class _Union:
@@ -138,13 +82,13 @@ def _axes(program: Program, found: list[Nest]) -> dict[str, str] | None:
     """The axis of every loop; None where two loops of one nest would be one axis."""
     union = _Union()
     extents = {f.var: f.extent for around, _ in found for f in around}
-    writer = {t: leaf.indices for _, leaf in found for t in _targets(leaf)}
+    writer = {t: leaf.indices for _, leaf in found for t in targets_of(leaf)}
 
     def clash() -> bool:
         return any(len({union.find(f.var) for f in around}) < len(around) for around, _ in found)
 
     for _, leaf in found:
-        for read in _reads(leaf):
+        for read in reads_of(leaf):
             for x, y in zip(writer.get(read.buffer, ()), read.indices, strict=False):
                 if isinstance(x, Var) and isinstance(y, Var) and extents[x.name] == extents[y.name]:
                     union.join(x.name, y.name)
@@ -153,7 +97,7 @@ def _axes(program: Program, found: list[Nest]) -> dict[str, str] | None:
     inputs = {b.name for b in program.inputs}
     first: dict[tuple[str, int], str] = {}
     for _, leaf in found:
-        for read in _reads(leaf):
+        for read in reads_of(leaf):
             for d, index in enumerate(read.indices):
                 if read.buffer not in inputs or not isinstance(index, Var):
                     continue
@@ -164,46 +108,6 @@ def _axes(program: Program, found: list[Nest]) -> dict[str, str] | None:
                     if clash():
                         union.parent = before
     return {v: union.find(v) for v in extents}
-
-
-def _reads(leaf: Store | Update) -> Iterator[Load]:
-    for value in _values(leaf):
-        yield from loads(value)
-
-
-def _stage(program: Program, nest: Nest, axes: dict[str, str], homes: dict[str, tuple[Expr, ...]]) -> Stage:
-    around, leaf = nest
-    known = buffers(program)
-    accesses = [(t, leaf.indices) for t in _targets(leaf)] + [(e.buffer, e.indices) for e in _reads(leaf)]
-    strides = [strides_of(known[name], indices) for name, indices in dict.fromkeys(accesses)]
-    nodes = [n for v in _values(leaf) for n in walk(v)]
-    wide = [known[t].dtype.bytes for t in _targets(leaf)] + [
-        n.dtype.bytes
-        for n in nodes
-        if isinstance(n, (Load, Cast)) or (isinstance(n, Op) and n.dtype.is_float)
-    ]
-    work = sum(_COST if n.op in _COSTLY else 1 for n in nodes if isinstance(n, Op))
-    return Stage(
-        _targets(leaf)[0],
-        _targets(leaf),
-        tuple([(f.var, f.extent) for f in around]),
-        tuple([axes[f.var] for f in around]),
-        tuple([axes[a] for a in leaf.axes]) if isinstance(leaf, Update) else (),
-        leaf.combiner if isinstance(leaf, Update) else "",
-        frozenset(e.buffer for e in _reads(leaf)),
-        frozenset(e.buffer for e in _reads(leaf) if e.buffer in homes and not _same(e, homes, axes)),
-        tuple([tuple([(axes[v], c) for v, c in s]) for s in strides if s is not None]),
-        max(4, *wide),
-        work + 1,
-    )
-
-
-def _same(read: Load, homes: dict[str, tuple[Expr, ...]], axes: dict[str, str]) -> bool:
-    """Whether a temporary is read at the element that its own stage writes for the same axes."""
-    return all(
-        axes[x.name] == axes[y.name] if isinstance(x, Var) and isinstance(y, Var) else x == y
-        for x, y in zip(homes[read.buffer], read.indices, strict=True)
-    )
 
 
 def _grouped(program: Program, stages: tuple[Stage, ...], found: list[Nest]) -> Rows:
@@ -229,7 +133,7 @@ def _may_run_together(
             return False
     axis = {v: a for s in stages for (v, _), a in zip(s.loops, s.axes, strict=True)}
     for n in body:
-        for read in _reads(found[n][1]):
+        for read in reads_of(found[n][1]):
             if read.buffer not in writer:
                 continue
             home = found[writer[read.buffer]][1].indices

@@ -8,7 +8,8 @@ from functools import lru_cache
 from ..target import Target
 from .choice import Option, question
 from .contraction_choices import Facts, ceil, percent, waste
-from .rows import Rows, Stage
+from .rows import Rows
+from .stages import Stage
 
 MOST_LANES = 512
 """The primitive takes no longer vector loops."""
@@ -118,8 +119,10 @@ def recompute(f: Figures, stage: Stage, readers: int) -> list[Option]:
 
 @question("lanes")
 def lanes(f: Figures, extent: int) -> list[Option]:
-    """Elements of a vector: the full width, and down to a quarter of it for short axes."""
+    """Elements of a vector: the full width; down to a quarter of it for short axes."""
     options, width = [], f.full_lanes
+    if extent >= 2 * width:
+        return [Option(width)]
     while width >= max(2, f.full_lanes // 4):
         if width < 2 * extent or width <= 4:
             options.append(Option(width, (("size", width), ("waste", waste(extent, width)))))

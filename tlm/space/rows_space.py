@@ -19,9 +19,10 @@ from ..target import Target
 from . import rows_choices as ask
 from .choice import Ask, Space
 from .contraction_choices import ceil
-from .rows import Rows, Stage, rows
+from .rows import Rows, rows
 from .rows_choices import Figures, candidates
 from .rows_steps import Plan, mergeable, steps
+from .stages import Stage
 
 
 def rows_space(r: Rows, target: Target) -> Space:

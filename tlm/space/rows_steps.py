@@ -17,7 +17,8 @@ from ..schedule.steps import (
     Vectorize,
 )
 from .contraction_choices import CHAIN, LONG_SUM, ceil
-from .rows import Rows, Stage
+from .rows import Rows
+from .stages import Stage
 
 
 @dataclass(frozen=True, slots=True)

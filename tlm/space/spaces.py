@@ -8,6 +8,8 @@ from .choice import Space
 from .contraction import contraction_space
 from .conv import convolution_space
 from .conv_problem import convolution
+from .maps import maps
+from .maps_space import maps_space
 from .plain import plain_space
 from .problem import contraction
 from .rows import rows
@@ -23,4 +25,7 @@ def space_for(program: Program, target: Target) -> Space:
     if windowed is not None:
         return convolution_space(windowed, target)
     chain = rows(program)
-    return plain_space(program, target) if chain is None else rows_space(chain, target)
+    if chain is not None:
+        return rows_space(chain, target)
+    elementwise = maps(program)
+    return plain_space(program, target) if elementwise is None else maps_space(elementwise, target)

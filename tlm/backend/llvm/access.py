@@ -7,6 +7,7 @@ from ...ir.nodes import Const, Expr, const
 from ...ir.simplify import simplify
 from ...ir.walk import free_vars, substitute
 from .memory import Linear, Mask, Memory, Place, Runtime, linear
+from .transpose import transposed
 from .types import memory_type, scalar_type, splat_literal, suffix, value_type, vector
 
 
@@ -257,7 +258,7 @@ class Access:
 class SlotAccess:
     """An access to a register buffer: a whole slot where the lanes run along it, else one element of it."""
 
-    __slots__ = ("e", "lanes", "layout", "name", "place", "start", "terms")
+    __slots__ = ("e", "lanes", "layout", "name", "place", "start", "terms", "turned")
 
     def __init__(self, e: Memory, place: Place, form: Linear) -> None:
         assert place.layout is not None
@@ -266,6 +267,9 @@ class SlotAccess:
         self.name = place.buffer.name
         along = e.lane is not None and bool(form.terms.get(e.lane))
         self.lanes = e.lanes if along else 1
+        step = form.terms[e.lane] if along and e.lane is not None else 0
+        # Lanes across slots: a column of a tile whose rows are the slots.
+        self.turned = along and step != self.layout.stride
         self.start = form.const
         self.terms = [(n, c) for n, c in form.terms.items() if c and n != e.lane]
 
@@ -279,6 +283,10 @@ class SlotAccess:
 
     def load(self) -> str:
         base, lane = self.layout.slot(self._offset())
+        if self.turned:
+            n, slots = self.lanes, self.e.slots[self.name]
+            rows = [slots.get(base + n * row, "undef") for row in range(n)]
+            return transposed(self.e.arith, rows, scalar_type(self.place.buffer.dtype))[lane]
         value = self.e.slots[self.name].get(base, "undef")
         if self.lanes > 1 or self.layout.lanes == 1:
             return value
