@@ -12,8 +12,10 @@ zero, and round each sum to nearest even: as far from the exact sum as a chain o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from ..ir.dtypes import DType, bf16, f32, i8, i16, i32, u8
+from ..schedule.widen import exact
 from ..target import Target
 
 
@@ -21,7 +23,8 @@ from ..target import Target
 class Dot:
     """`calls`: LLVM's intrinsic by bytes of a vector; it takes `part` vectors, and adds if `fused`.
 
-    A target has it where all features of one set of `needs` are there.
+    A target has it where all features of one set of `needs` are there. `rate`: multiply-adds for each of an
+    FMA of f32 in the same time, on the slowest CPU that has it.
     """
 
     terms: int
@@ -30,6 +33,7 @@ class Dot:
     acc: DType
     needs: tuple[tuple[str, ...], ...]
     calls: tuple[tuple[int, str], ...]
+    rate: float
     part: str = "i32"
     fused: bool = True
 
@@ -42,18 +46,46 @@ _NEON = "llvm.aarch64.neon."
 _VNNI = (("avx512vnni",), ("avxvnni",))
 # Where two do the same, the one that adds as well comes first.
 DOTS = (
-    Dot(4, u8, i8, i32, _VNNI, _x86("vpdpbusd")),
-    Dot(4, i8, i8, i32, (("dotprod",),), ((16, f"{_NEON}sdot.v4i32.v16i8"),), "i8"),
-    Dot(4, u8, u8, i32, (("dotprod",),), ((16, f"{_NEON}udot.v4i32.v16i8"),), "i8"),
-    Dot(4, u8, i8, i32, (("i8mm",),), ((16, f"{_NEON}usdot.v4i32.v16i8"),), "i8"),
-    Dot(2, i16, i16, i32, _VNNI, _x86("vpdpwssd")),
-    Dot(2, i16, i16, i32, (("avx512bw",),), ((64, "llvm.x86.avx512.pmaddw.d.512"),), "i16", False),
-    Dot(2, i16, i16, i32, (("avx2",),), ((32, "llvm.x86.avx2.pmadd.wd"),), "i16", False),
-    Dot(2, i16, i16, i32, (("sse4.2",),), ((16, "llvm.x86.sse2.pmadd.wd"),), "i16", False),
+    Dot(4, u8, i8, i32, _VNNI, _x86("vpdpbusd"), 4),
+    Dot(4, i8, i8, i32, (("dotprod",),), ((16, f"{_NEON}sdot.v4i32.v16i8"),), 4, "i8"),
+    Dot(4, u8, u8, i32, (("dotprod",),), ((16, f"{_NEON}udot.v4i32.v16i8"),), 4, "i8"),
+    Dot(4, u8, i8, i32, (("i8mm",),), ((16, f"{_NEON}usdot.v4i32.v16i8"),), 4, "i8"),
+    Dot(2, i16, i16, i32, _VNNI, _x86("vpdpwssd"), 2),
+    Dot(2, i16, i16, i32, (("avx512bw",),), ((64, "llvm.x86.avx512.pmaddw.d.512"),), 1, "i16", False),
+    Dot(2, i16, i16, i32, (("avx2",),), ((32, "llvm.x86.avx2.pmadd.wd"),), 1, "i16", False),
+    Dot(2, i16, i16, i32, (("sse4.2",),), ((16, "llvm.x86.sse2.pmadd.wd"),), 1, "i16", False),
     Dot(2, bf16, bf16, f32, (("avx512bf16",),),
-        tuple([(size, f"llvm.x86.avx512bf16.dpbf16ps.{8 * size}") for size in (64, 32, 16)]), "bfloat"),
-    Dot(2, bf16, bf16, f32, (("bf16", "neon"),), ((16, f"{_NEON}bfdot.v4f32.v8bf16"),), "bfloat"),
+        tuple([(size, f"llvm.x86.avx512bf16.dpbf16ps.{8 * size}") for size in (64, 32, 16)]), 0.5, "bfloat"),
+    Dot(2, bf16, bf16, f32, (("bf16", "neon"),), ((16, f"{_NEON}bfdot.v4f32.v8bf16"),), 2, "bfloat"),
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """How products are formed: so many terms at once, of operands held as `a` and `b`; `rate` as of Dot."""
+
+    terms: int
+    a: DType
+    b: DType
+    rate: float
+
+
+@cache
+def groupings(target: Target, a: DType, b: DType, acc: DType, lanes: int) -> tuple[Grouping, ...]:
+    """The groupings of a product of `a` and `b` summed in `acc`: the narrowest for each number of terms.
+
+    Operands are converted to what an instruction takes only where that is exact. Empty where `target` has
+    none for vectors of `lanes`.
+    """
+    best: dict[int, Grouping] = {}
+    for d in available(target):
+        if d.acc != acc or find(target, d.terms, d.x, d.y, acc, lanes) is None:
+            continue
+        for x, y in {(d.x, d.y), (d.y, d.x)}:
+            known = best.get(d.terms)
+            if exact(a, x) and exact(b, y) and (known is None or known.rate < d.rate):
+                best[d.terms] = Grouping(d.terms, x, y, d.rate)
+    return tuple([best[terms] for terms in sorted(best)])
 
 
 def available(target: Target) -> tuple[Dot, ...]:

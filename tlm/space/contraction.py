@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from ..ir.dtypes import DType
+from ..schedule.widen import exact
 from ..target import Target
 from . import contraction_choices as ask
 from .choice import Choice, Space
 from .contraction_choices import CHAIN, LONG_SUM, Figures, ceil
-from .contraction_steps import Plan, steps
+from .contraction_steps import Plan, part, steps
 from .problem import Contraction
 
 
@@ -35,33 +37,55 @@ def contraction_space(problem: Contraction, target: Target) -> Space:
 def _outer(f: Figures, style: str) -> Generator[Choice, int, Plan]:
     c = f.c
     lanes = yield from ask.lanes(f, f.n)
+    terms = yield from ask.terms(f, lanes)
+    held_a, held_b = _held(f, lanes, terms)
+    if terms > 1:
+        f = Figures.of(c, f.target, held_b.bytes)
     vectors = yield from ask.columns(f, f.n, lanes)
     columns = min(vectors * lanes, f.n)
     rows = yield from ask.rows(f, f.m, vectors)
     tiles_m, tiles_n = ceil(f.m, rows), ceil(f.n, columns)
     split = yield from ask.split_k(f, tiles_m * tiles_n * c.batches)
-    depth, parallel = ceil(f.k, split), "k"
+    depth, parallel = part(f.k, split, terms), "k"
     if split == 1:
         parallel = yield from ask.parallel(f, (("batch", c.batches), ("m", tiles_m), ("n", tiles_n)))
-    block_k = yield from ask.block_k(f, rows, columns, depth)
+    block_k = yield from ask.block_k(f, rows, columns, depth, terms)
     block_m = yield from ask.block_m(f, f.m, rows, block_k, parallel == "m")
     block_n = yield from ask.block_n(f, f.n, columns, block_k, parallel == "n")
     trips = (("m", ceil(tiles_m, block_m)), ("n", ceil(tiles_n, block_n)), ("k", ceil(depth, block_k)))
     order = yield from ask.order(f, trips)
     inner = yield from ask.inner(f, min(block_m, tiles_m), min(block_n, tiles_n), rows, columns, block_k)
+    narrow = held_b != c.b.buffer.dtype
     size = block_k * block_n * columns * f.bytes
     runs = (block_k, c.b.stride(c.k)), (columns, c.b.stride(c.n))
-    pack_n = yield from ask.pack_n(f, _reuse(order, "n", tiles_m, block_m), size, c.b.stride(c.n), runs)
+    pack_n = "block"
+    if terms == 1:
+        reuse = _reuse(order, "n", tiles_m, block_m)
+        pack_n = yield from ask.pack_n(f, reuse, size, c.b.stride(c.n), runs, vectors * narrow)
+    narrow = held_a != c.a.buffer.dtype
     size = block_k * block_m * rows * f.bytes
     runs = (block_k, c.a.stride(c.k)), (rows, c.a.stride(c.m))
-    pack_m = yield from ask.pack_m(f, _reuse(order, "m", tiles_n, block_n), size, c.a.stride(c.k), runs)
-    unroll = yield from ask.unroll(f, rows * vectors, block_k)
+    pack_m = "block"
+    if terms == 1 or not (narrow or c.a.stride(c.k) != 1):
+        reuse = _reuse(order, "m", tiles_n, block_n)
+        pack_m = yield from ask.pack_m(f, reuse, size, c.a.stride(c.k), runs, rows * narrow)
+    unroll = yield from ask.unroll(f, rows * vectors, ceil(block_k, terms))
     prefetch = yield from ask.prefetch(f, pack_n == "block", f.k * f.n * f.bytes, block_k)
     epilogue = yield from ask.epilogue(f, block_k < depth, split > 1)
     return Plan(
         style, lanes, vectors, rows, split, parallel, block_k, block_m, block_n, order.replace("none", ""),
-        inner, pack_n == "block", pack_m == "block", unroll, prefetch, epilogue,
+        inner, pack_n == "block", pack_m == "block", unroll, prefetch, epilogue, terms, held_a, held_b,
     )  # fmt: skip
+
+
+def _held(f: Figures, lanes: int, terms: int) -> tuple[DType, DType]:
+    """The types of packed operands: those that an instruction for `terms` takes, else that of the sum."""
+    for g in f.groupings(lanes):
+        if g.terms == terms:
+            return g.a, g.b
+    a, b = (x.buffer.dtype for x in (f.c.a, f.c.b))
+    wide = f.c.dtype
+    return wide if exact(a, wide) else a, wide if exact(b, wide) else b
 
 
 def _reuse(order: str, own: str, tiles: int, block: int) -> int:
@@ -88,7 +112,7 @@ def _dot(f: Figures) -> Generator[Choice, int, Plan]:
     epilogue = yield from ask.epilogue(f, block_k < f.k, False)
     return Plan(
         "dot", lanes, columns, rows, 1, parallel, block_k, block_m, block_n, order.replace("none", ""), inner,
-        False, False, unroll, 0, epilogue,
+        False, False, unroll, 0, epilogue, 1, f.c.a.buffer.dtype, f.c.b.buffer.dtype,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import permutations
 from math import gcd
 
+from ..lower.dots import Grouping, groupings
 from ..target import Target
 from .choice import Option, question
 from .problem import Contraction
@@ -46,20 +47,22 @@ class Figures:
     m: int
     n: int
     k: int
+    bytes: int
+    """Of an element of an operand while it is used: those of the sum, fewer for dot-product instructions."""
 
     @staticmethod
     @lru_cache(maxsize=256)
-    def of(c: Contraction, target: Target) -> Figures:
-        return Figures(c, target, c.extent(c.m), c.extent(c.n), c.extent(c.k))
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of one summed element: operands are held at this width while they are used."""
-        return self.c.dtype.bytes
+    def of(c: Contraction, target: Target, bytes: int = 0) -> Figures:
+        return Figures(c, target, c.extent(c.m), c.extent(c.n), c.extent(c.k), bytes or c.dtype.bytes)
 
     @property
     def full_lanes(self) -> int:
-        return max(1, self.target.vector_bytes // self.bytes)
+        return max(1, self.target.vector_bytes // self.c.dtype.bytes)
+
+    def groupings(self, lanes: int) -> tuple[Grouping, ...]:
+        """The dot-product instructions for these operands on vectors of `lanes`."""
+        c = self.c
+        return groupings(self.target, c.a.buffer.dtype, c.b.buffer.dtype, c.dtype, lanes)
 
     def caches(self, size: float) -> Facts:
         """Facts about a block of `size` bytes."""
@@ -122,6 +125,21 @@ def lanes(f: Figures, extent: int) -> list[Option]:
     return options or [Option(f.full_lanes)]
 
 
+# A multiply-add of i32 is a slow product and a sum.
+_PLAIN_RATE = {"float": 100.0, "int": 40.0}
+
+
+@question("terms")
+def terms(f: Figures, width: int) -> list[Option]:
+    """Products of narrow elements that one instruction sums: their operands are packed side by side."""
+    rates = {1: _PLAIN_RATE[f.c.dtype.kind]} | {g.terms: 100 * g.rate for g in f.groupings(width)}
+    return [
+        Option(n, (("size", n), ("rate", rate), ("waste", waste(f.k, n)), ("reuse", f.m)))
+        for n, rate in rates.items()
+        if n <= f.k
+    ]
+
+
 @question("columns")
 def columns(f: Figures, extent: int, width: int) -> list[Option]:
     """Vectors side by side in a register tile."""
@@ -175,10 +193,14 @@ def parallel(f: Figures, trips: Trips) -> list[Option]:
 
 
 @question("block_k")
-def block_k(f: Figures, height: int, width: int, k: int) -> list[Option]:
-    """Steps of k between two visits of a tile; all of k means that every tile is finished in one go."""
+def block_k(f: Figures, height: int, width: int, k: int, unit: int = 1) -> list[Option]:
+    """Steps of k between two visits of a tile; all of k means that every tile is finished in one go.
+
+    Blocks are whole groups of `unit` terms, but for all of k.
+    """
     parts = {ceil(k, p) for p in (1, 2, 3, 4, 6, 8)}
     sizes = {s for s in (4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024) if s < k} | parts
+    sizes = {min(ceil(s, unit) * unit, k) for s in sizes}
     least, most = (min(4, k), k) if k <= LONG_SUM else (ceil(k, CHAIN), CHAIN)
     options = []
     for size in thin({s for s in sizes if least <= s <= most}, 12, {k, ceil(k, 2)}):
@@ -262,15 +284,19 @@ def _conflicts(f: Figures, runs: tuple[Run, Run]) -> float:
     return percent(count * lines, sets * max(1, f.target.l1 // _WAY_BYTES))
 
 
-def _pack(f: Figures, reuse: int, size: float, stride: int, runs: tuple[Run, Run]) -> list[Option]:
+def _pack(
+    f: Figures, reuse: int, size: float, stride: int, runs: tuple[Run, Run], narrow: int = 0
+) -> list[Option]:
     """Whether a block of an operand is copied into the order in which the tiles read it.
 
-    `runs`: what one tile reads of it, along k and along the other axis.
+    `runs`: what one tile reads of it, along k and along the other axis. `narrow`: conversions to the type of
+    the sum in each step of k that a packed operand, converted when it is copied, does without.
     """
     facts: Facts = (("reuse", reuse), ("stride", abs(stride) * f.bytes))
-    options = [Option("none", (*facts, ("conflicts", _conflicts(f, runs))))]
+    converted: Facts = (("code", narrow),) if narrow else ()
+    options = [Option("none", (*facts, ("conflicts", _conflicts(f, runs)), *converted))]
     if reuse > 1 or stride > 1:
-        options.append(Option("block", (*facts, *f.caches(size))))
+        options.append(Option("block", (*facts, *f.caches(size), *converted)))
     return options
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..ir.dtypes import DType
 from ..schedule.steps import (
     CacheRead,
     CacheWrite,
@@ -17,6 +18,7 @@ from ..schedule.steps import (
     Step,
     Unroll,
     Vectorize,
+    Widen,
 )
 from .problem import Contraction
 
@@ -41,6 +43,15 @@ class Plan:
     unroll: int
     prefetch: int
     epilogue: str
+    terms: int
+    held_a: DType
+    held_b: DType
+
+
+def part(k: int, parts: int, terms: int) -> int:
+    """The terms of one of so many parts of a sum, in whole groups."""
+    size = -(-k // parts)
+    return size if size == k else min(-(-size // terms) * terms, k)
 
 
 @dataclass(slots=True)
@@ -53,6 +64,7 @@ class Loops:
     rows: str
     columns: tuple[str, ...]
     lane: str
+    term: tuple[str, ...] = ()
 
 
 def steps(c: Contraction, plan: Plan) -> tuple[Step, ...]:
@@ -79,7 +91,7 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
     out: list[Step] = []
     k, stage, batch = c.k, c.stage, _batch(c)
     if p.split_k > 1:
-        out += [Split(k, -(-c.extent(k) // p.split_k)), RFactor(f"{k}.0", memory="heap")]
+        out += [Split(k, part(c.extent(k), p.split_k, p.terms)), RFactor(f"{k}.0", memory="heap")]
         out += _joining(c, p, f"{stage}_rf", f"{k}.0")
         k, stage, batch = f"{k}.1", f"{stage}_rf", (*batch, f"{k}.0")
     width = p.columns * p.lanes
@@ -94,12 +106,16 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
     if "k" in p.order:
         out.append(Split(k, p.block_k))
         k_block, k = f"{k}.0", f"{k}.1"
+    term: tuple[str, ...] = ()
+    if p.terms > 1:
+        out.append(Split(k, p.terms))
+        k, term = f"{k}.0", (f"{k}.1",)
     loops = Loops(
-        {"m": m_block, "n": n_block, "k": k_block}, {"m": m_tile, "n": n_tile}, k, row, columns, lane
+        {"m": m_block, "n": n_block, "k": k_block}, {"m": m_tile, "n": n_tile}, k, row, columns, lane, term
     )
     blocks = [*batch, *(loops.block[axis] for axis in p.order)]
     tiles = [loops.tile[axis] for axis in p.inner]
-    out.append(Reorder((*blocks, *tiles, k, row, *columns, lane)))
+    out.append(Reorder((*blocks, *tiles, k, row, *columns, *term, lane)))
     out += _packing(c, p, loops, batch)
     acc = f"{stage}_acc"
     tile = (row, *columns, lane)
@@ -109,6 +125,7 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
     ]
     for copy in ("", "@init", f"@{acc}"):
         out += [Unroll(x + copy) for x in (row, *columns)] + [Vectorize(lane + copy)]
+    out += [Unroll(x) for x in term]
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll))
     if p.prefetch:
@@ -119,9 +136,9 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
 def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
     """Copies of operands in the order in which tiles read them, made once for each block that needs them."""
     out: list[Step] = []
-    for axis, wanted, operand, inner in (
-        ("n", p.pack_n, c.b, (*loops.columns, loops.lane)),
-        ("m", p.pack_m, c.a, (loops.rows,)),
+    for axis, wanted, operand, held, inner in (
+        ("n", p.pack_n, c.b, p.held_b, (*loops.columns, loops.lane)),
+        ("m", p.pack_m, c.a, p.held_a, (loops.rows,)),
     ):
         if not wanted:
             continue
@@ -130,11 +147,16 @@ def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> l
         own = [x for x in batch if operand.stride(x) or x not in c.batch]
         needed = [loops.block[x] for x in p.order if x in (axis, "k")]
         at = needed[-1] if needed else own[-1] if own else ""
-        layout = (loops.tile[axis], loops.k, *inner)
+        layout = (loops.tile[axis], loops.k, *inner, *loops.term)
         out.append(CacheRead(operand.buffer.name, at, memory="heap", layout=layout, name=name, pad=True))
-        out += [Unroll(f"{x}@{name}") for x in inner[:-1]]
-        unit = operand.stride(c.n if axis == "n" else c.m) == 1
-        out.append(Vectorize(f"{inner[-1]}@{name}") if axis == "n" or unit else Unroll(f"{inner[-1]}@{name}"))
+        if held != operand.buffer.dtype:
+            out.append(Widen(name, held.name))
+        across, unit = inner[-1], operand.stride(c.n if axis == "n" else c.m) == 1
+        vectors = axis == "n" or unit
+        if loops.term and vectors:
+            out.append(Reorder((f"{loops.term[0]}@{name}", f"{across}@{name}")))
+        out += [Unroll(f"{x}@{name}") for x in (*inner[:-1], *loops.term)]
+        out.append(Vectorize(f"{across}@{name}") if vectors else Unroll(f"{across}@{name}"))
         shared = loops.block.get(p.parallel, batch[0] if batch and p.parallel in ("batch", "k") else "")
         order = ["", *batch, *(loops.block[x] for x in p.order)]
         if shared and order.index(at) < order.index(shared):

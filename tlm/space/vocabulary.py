@@ -7,6 +7,7 @@ CHOICES = (
     "inner", "pack_n", "pack_m", "unroll", "prefetch", "epilogue", "width",
     "height", "window", "hold",
     "recompute", "fusion", "merge",
+    "terms",
 )  # fmt: skip
 """Every question that a space may ask."""
 
@@ -34,5 +35,6 @@ FACTS = (
     "imbalance",  # percent by which the busiest thread exceeds the mean
     "code",  # vector operations in the innermost loop body
     "conflicts",  # lines of an operand's block, percent of the L1 lines that its addresses can fall on
+    "rate",  # multiply-adds of the innermost instruction, percent of those of an f32 FMA in the same time
 )
 """Every quantity that an option may state."""
