@@ -176,3 +176,11 @@ def test_nothing_in_nothing_out():
     assert ops.conv2d(np.ones((0, 5, 5, 3), "f4"), w).shape == (0, 3, 3, 4)
     empty = ops.conv2d(np.ones((2, 5, 5, 0), "f4"), w[:, :, :0], np.ones(4, "f4"), **PLAIN)
     np.testing.assert_array_equal(empty, np.ones((2, 3, 3, 4), "f4"))
+
+
+def test_weights_changed_in_place_count():
+    """Kind F."""
+    x, w = array((1, 6, 6, 3)), array((3, 3, 3, 4), seed=1)
+    first = ops.conv2d(x, w, **PLAIN)
+    w *= 2
+    np.testing.assert_array_equal(ops.conv2d(x, w, **PLAIN), 2 * first)

@@ -106,7 +106,15 @@ def test_where_clip_pow_astype():
         np.testing.assert_array_equal(ops.clip(x, low, high, **PLAIN), want)
     assert np.isnan(ops.clip(np.array([np.nan], "f4"), -1, 1, **PLAIN)[0])
     near(ops.pow(np.abs(x), 1.7, **PLAIN), np.abs(wide(x)) ** 1.7)
-    near(ops.pow(x, 3, **PLAIN), wide(x) ** 3)
+    for power in range(-2, 12):
+        near(ops.pow(x + 3, power, **PLAIN), wide(x + 3) ** power, slack=10)
+        if power >= 0:
+            np.testing.assert_array_equal(ops.pow(x.astype("i4"), power, **PLAIN), x.astype("i4") ** power)
+    assert ops.pow(np.array([np.nan], "f4"), 0, **PLAIN) == 1
+    assert ops.pow(x.astype("i4"), 2.0, **PLAIN).dtype == np.float64
+    near(ops.pow(np.abs(x), x, **PLAIN), np.abs(wide(x)) ** wide(x))
+    with pytest.raises(ArgumentError, match="no negative powers"):
+        ops.pow(x.astype("i4"), -1)
     ints = np.arange(-4, 5, dtype="i4")
     np.testing.assert_array_equal(ops.pow(ints, 3, **PLAIN), ints**3)
     got = ops.astype(np.array([1.9, -1.9, 300, -300, np.nan], "f4"), np.int8, **PLAIN)

@@ -51,6 +51,7 @@ def test_it_is_called_like_the_others():
     schedule.split("j", 4).vectorize("j.1")
     np.testing.assert_array_equal(scaled(x, y, scale=2.0, shift=1.0, schedule=schedule), want)
     assert kernel.time(x, y) > 0
+    assert tlm.ops.exp.kernel(x, **PLAIN).time(x[:, ::-1]) > 0
     assert list(inspect.signature(scaled).parameters) == [
         "x", "y", "scale", "shift", "schedule", "target", "threads", "out",
     ]  # fmt: skip

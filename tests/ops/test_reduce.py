@@ -94,7 +94,7 @@ def test_nan_at_every_position(dtype: str):
 
 def test_long_sums_keep_their_digits():
     """Kind K: a million terms."""
-    for schedule in ("default", "heuristic", "random"):
+    for schedule in ("default", "heuristic"):
         got = ops.sum(np.full(10**6, 0.1, "f4"), schedule=schedule)
         assert abs(got - 100000) < 1, schedule
         x = normal((1024, 1024), seed=8) + np.float32(3)

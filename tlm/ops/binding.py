@@ -29,11 +29,19 @@ class Group:
     slots: tuple[Slot, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number in place of an operand; 2 and 2.0 are equal but not the same."""
+
+    kind: type
+    value: float
+
+
 class Binding:
     """The signature of an operator's function, read once.
 
     Operands are the parameters annotated as Tensor (or as sequences of them); where none is annotated, those
-    without a default that are not keyword-only.
+    without a default that are not keyword-only. For "Tensor | float" a number is a setting.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -44,6 +52,7 @@ class Binding:
             p.name for p in kinds if p.default is p.empty and p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)
         }
         self.operands = said or bare
+        self.numbers = {p.name for p in kinds if "| float" in str(p.annotation)} & said
         self.groups = {
             p.name for p in kinds if p.kind == p.VAR_POSITIONAL or "Sequence[Tensor" in str(p.annotation)
         } & self.operands
@@ -66,6 +75,8 @@ class Binding:
                 slots = tuple([Slot(len(operands) + n) for n in range(len(value))])
                 operands += value
                 settings.append((parameter, Group(slots)))
+            elif parameter in self.numbers and isinstance(value, (int, float)):
+                settings.append((parameter, Number(type(value), value)))
             elif parameter in self.operands and value is not None:
                 settings.append((parameter, Slot(len(operands))))
                 operands.append(value)
@@ -81,6 +92,8 @@ class Binding:
             given = value
             if isinstance(value, Slot):
                 given = tensors[value.position]
+            elif isinstance(value, Number):
+                given = value.value
             elif isinstance(value, Group):
                 given = [tensors[s.position] for s in value.slots]
             kind = self.signature.parameters[name].kind

@@ -55,7 +55,7 @@ class Operator:
         threads: int | None,
     ) -> Kernel:
         problem = self._problem(operands, params)
-        if 0 in problem.shape or any(0 in s.shape for s in problem.operands):
+        if 0 in problem.shape or (self._prepare and any(0 in s.shape for s in problem.operands)):
             raise ArgumentError(
                 f"{self.__name__} of {[s.shape for s in problem.operands]} has nothing to compute"
             )
@@ -97,7 +97,7 @@ class Operator:
             call = kernel_for(problem, how, goal).call
         runner = Runner(problem, call, goal.threads, [copy for _, copy in seen])
         if key is not None and not by_hand:
-            _bounded(self._calls, key, runner)
+            bounded(self._calls, key, runner)
         return runner.like(arrays, out, back)
 
 
@@ -147,7 +147,7 @@ def kernel_for(problem: Problem, how: Any, target: Target) -> Kernel:
         found = _kernels.get(key)
         if found is None:
             found = _build(problem, how, target, by_hand)
-            _bounded(_kernels, key, found)
+            bounded(_kernels, key, found)
     with _guard:
         _building.pop(key, None)
     return found
@@ -171,7 +171,8 @@ def _build(problem: Problem, how: Any, target: Target, by_hand: bool) -> Kernel:
     return Kernel(problem, Plan(how.steps), target)
 
 
-def _bounded(kept: dict[Hashable, Any], key: Hashable, value: Any) -> None:
+def bounded(kept: dict[Hashable, Any], key: Hashable, value: Any) -> None:
+    """Keep `value` under `key`; the oldest is forgotten where there are too many."""
     with _guard:
         while len(kept) >= _LIMIT:
             kept.pop(next(iter(kept)))

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..ir.build import Tensor
 from ..ir.dtypes import boolean, floating, from_numpy
-from ..ir.nodes import Expr, converted, op, together
+from ..ir.nodes import Const, Expr, converted, op, together
 from .axes import aligned, broadcast
 from .expressions import compute
 from .functions import FUNCTIONS
@@ -75,10 +75,11 @@ _TRUE = {
     "sinh": "The hyperbolic sine.", "cosh": "The hyperbolic cosine.", "tanh": "The hyperbolic tangent.",
     "erf": "The error function.", "erfc": "1 - erf(x), exact where it is small.", "cbrt": "The cube root.",
     "sqrt": "The square root, correctly rounded.", "rsqrt": "1 / sqrt(x).",
-    "sigmoid": "1 / (1 + exp(-x)).", "silu": "x * sigmoid(x), also called swish.",
+    "sigmoid": "1 / (1 + exp(-x)).",
 }  # fmt: skip
 _UNARY: dict[str, tuple[Callable[[Expr], Expr], str]] = {
     **{name: (f[name], f"{says} {_ULP} Integers compute in floats.") for name, says in _TRUE.items()},
+    "silu": (f["silu"], "x * sigmoid(x), also called swish. Within 5 ulp. Integers compute in floats."),
     "relu": (f["relu"], "max(x, 0); NaN stays NaN."),
     "floor": (f["floor"], "The largest whole number not above x."),
     "ceil": (f["ceil"], "The smallest whole number not below x."),
@@ -131,11 +132,13 @@ OPERATORS: dict[str, FormulaOperator] = {
 
 @operator
 def gelu(x: Tensor, approximate: bool = True) -> Tensor:
-    """x * Phi(x): in its tanh form (the default, as in JAX), or exactly by the error function."""
+    """x * Phi(x): in its tanh form (the default, as in JAX), or exactly by the error function.
+
+    Both keep the digits of the left tail: 1 + tanh(u) is computed as 2 sigmoid(2u), 1 + erf(u) as erfc(-u).
+    """
 
     def exact(v: Expr) -> Expr:
         value = converted(v, floating(v.dtype))
-        # By erfc, which keeps the digits of the left tail.
         return value * 0.5 * op("erfc", value * -math.sqrt(0.5))
 
     return mapped("gelu", f["gelu"] if approximate else exact, x)
@@ -161,9 +164,32 @@ def clip(x: Tensor, minimum: Tensor | None = None, maximum: Tensor | None = None
 
 
 @operator(scalars=True)
-def pow(x: Tensor, y: Tensor) -> Tensor:
-    """x to the power of y; both broadcast. Within 4 ulp (f32, f64). Integers wrap."""
-    return mapped("pow", f["pow"], x, y)
+def pow(x: Tensor, y: Tensor | float) -> Tensor:
+    """x to the power of y; both broadcast. Within 4 ulp (f32, f64). Integers wrap.
+
+    A number as exponent is part of the kernel: whole ones up to 8 become products.
+    """
+    if isinstance(y, Tensor):
+        return mapped("pow", f["pow"], x, y)
+    if isinstance(y, int) and y < 0 and not x.dtype.is_float:
+        raise ArgumentError(f"pow of {x.dtype} to the power of {y}: integers have no negative powers")
+    exponent = y
+    return mapped("pow", lambda v: _power(*together(v, exponent)), x)
+
+
+def _power(x: Expr, y: Expr) -> Expr:
+    """x ** y of one dtype, by squaring where that takes few products."""
+    assert isinstance(y, Const)
+    if y.value not in range(9):
+        return op("pow", x, y)
+    out, square, left = converted(1, x.dtype), x, int(y.value)
+    first = True
+    while left:
+        if left % 2:
+            out, first = square if first else out * square, False
+        left //= 2
+        square = square * square if left else square
+    return out
 
 
 @operator

@@ -17,7 +17,7 @@ from ..backend import Kernel as Compiled
 from ..backend import compile as compile_program
 from ..backend import save as save_files
 from ..errors import ArgumentError, BackendError
-from ..ir.nodes import Op, Program, Store, Update
+from ..ir.nodes import Buffer, Op, Program, Store, Update
 from ..ir.walk import walk
 from ..schedule.steps import Step
 from ..schedule.steps import apply as apply_steps
@@ -154,8 +154,15 @@ class Kernel:
         wanted = self.problem.operands
         seen, _ = to_arrays(operands or tuple(random_operands(wanted)))
         arrays = [laid_out(x, spec) for x, spec in zip(seen, wanted, strict=True)]
-        out = np.empty(self.problem.shape, numpy_dtype(self.problem.dtype))
-        return statistics.median(self._here().time(*arrays, out, **limits))
+        arrays.append(np.empty(self.problem.shape, numpy_dtype(self.problem.dtype)))
+        given = [_as(b, x) for b, x in zip(self.program.parameters, arrays, strict=True)]
+        return statistics.median(self._here().time(*given, **limits))
+
+
+def _as(buffer: Buffer, x: np.ndarray) -> np.ndarray:
+    """The memory of `x` in the shape that the program gives it, which may have fewer axes."""
+    steps = [s * x.itemsize for s in buffer.element_strides]
+    return np.lib.stride_tricks.as_strided(x, buffer.shape, steps)
 
 
 def random_operands(specs: Sequence[Spec], seed: int = 0) -> list[np.ndarray]:

@@ -19,7 +19,7 @@ from ..ir.nodes import Program
 from ..ir.verify import verify
 from .arrays import Spec, read
 from .binding import Binding, Settings, arrays_in, quick
-from .dispatch import Operator
+from .dispatch import Operator, bounded
 from .expressions import building, compute
 from .products import Problem
 
@@ -116,7 +116,7 @@ class FormulaOperator(Operator):
         operands, bound = self._binding.bind(self.__name__, args, settings)
         if self._scalars and not all(hasattr(x, "dtype") for x in operands):
             operands = _with_scalars(operands)
-        return operands, bound
+        return tuple([np.asarray(x) if isinstance(x, _NUMBERS) else x for x in operands]), bound
 
     def _slow(
         self, key: Any, args: Sequence[Any], settings: dict[str, Any], how: tuple[Any, ...], out: Any
@@ -124,25 +124,37 @@ class FormulaOperator(Operator):
         """A call that is not in `_quick`; it is remembered there where its key says all."""
         operands, bound = self._bind(args, settings)
         if self._check is not None:
-            given, named = self._binding.arguments(bound, operands)
-            self._check(*given, **named)
+            key = None
+            arguments, named = self._binding.arguments(bound, operands)
+            self._check(*arguments, **named)
         full: Any = None
         try:
             full = (*[(x.shape, x.strides, x.dtype) for x in map(_array, operands)], bound, *how)
             runner = self._calls.get(full)
         except (AttributeError, TypeError):
             full = runner = None
-        if runner is not None:
-            return runner(operands, out)
-        schedule, target, threads = how
-        result = self._call(full, operands, bound, schedule, target, threads, out)
-        runner = self._calls.get(full)
-        if key is not None and runner is not None and self._check is None:
-            given = {id(x) for x in arrays_in((*args, *settings.values()))}
-            fixed = tuple([None if id(x) in given else x for x in operands])
-            if sum(x is None for x in fixed) == len(arrays_in((*args, *settings.values()))):
-                self._quick[key] = (runner, None if all(x is None for x in fixed) else fixed)
+        if runner is None:
+            schedule, target, threads = how
+            result = self._call(full, operands, bound, schedule, target, threads, out)
+            runner = self._calls.get(full)
+        else:
+            result = runner(operands, out)
+        if key is not None and runner is not None:
+            self._remember(key, runner, arrays_in((*args, *settings.values())), operands)
         return result
+
+    def _remember(self, key: Any, runner: Any, given: list[np.ndarray], operands: tuple[Any, ...]) -> None:
+        """Let later calls of this form run at once: their arrays in order, the same numbers between them."""
+        left = list(given)
+        fixed: list[Any] = []
+        for x in operands:
+            own = bool(left) and x is left[0]
+            if not own and x.ndim:
+                return
+            fixed.append(None if own else x)
+            left = left[1:] if own else left
+        if not left:
+            bounded(self._quick, key, (runner, tuple(fixed) if len(given) < len(operands) else None))
 
     def _traced(self, specs: tuple[Spec, ...], params: Any) -> Problem:
         return self._trace(specs, params)
@@ -179,6 +191,10 @@ def _formula(program: Program) -> Formula:
     from ..ir.canonical import key
 
     return Formula(program, key(program))
+
+
+_NUMBERS = (bool, int, float, list, tuple, np.generic)
+"""What becomes an array of its own."""
 
 
 def _array(x: Any) -> Any:

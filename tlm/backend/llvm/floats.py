@@ -85,11 +85,13 @@ def _extreme(beats: str, name: str) -> Emitter:
 
 
 def _logistic(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
-    """1 / (1 + exp(-x)); exp overflows to inf for very negative x, and the quotient is then 0."""
-    t = value_type(d, n)
-    e = a.library.call(a, "exp", d, n, [a.pure(f"fneg {t} {x[0]}")])
-    one = literal(1.0, d, n)
-    return a.pure(f"fdiv {t} {one}, {a.pure(f'fadd {t} {one}, {e}')}")
+    """1 / (1 + exp(-x)), for negative x as exp(x) / (1 + exp(x)): exp of -|x| never overflows."""
+    t, one = value_type(d, n), literal(1.0, d, n)
+    size = intrinsic("fabs")(a, d, n, x)
+    e = a.library.call(a, "exp", d, n, [a.pure(f"fneg {t} {size}")])
+    below = a.pure(f"fcmp olt {t} {x[0]}, {literal(0.0, d, n)}")
+    top = a.select(below, n, e, one, t)
+    return a.pure(f"fdiv {t} {top}, {a.pure(f'fadd {t} {one}, {e}')}")
 
 
 FLOAT: dict[str, Emitter] = {
