@@ -58,7 +58,9 @@ def _plan(c: Convolution, f: Figures) -> Generator[Choice, int, ConvPlan]:
     order = yield from ask.order(f, trips)
     tiles_m = _tiles(c, c.rows, rows, min(block_m, count_m))
     tiles_n = _tiles(c, c.columns, width, min(block_n, count_n))
-    inner = yield from ask.inner(f, tiles_m, tiles_n, rows * height, width, block_k * taps)
+    inner = "nm"
+    if tiles_n > 1:
+        inner = yield from ask.inner(f, tiles_m, tiles_n, rows * height, width, block_k * taps)
     all_m, all_n = c.extent(*c.rows.loops) // (rows * height), c.extent(*c.columns.loops) // width
     pack_n = yield from _pack(c, c.columns, f, "n", all_m, block_k, (width, block_n * tile_n * depth_n))
     pack_m = yield from _pack(c, c.rows, f, "m", all_n, block_k, (rows, block_m * tile_m * depth_m))
@@ -68,7 +70,7 @@ def _plan(c: Convolution, f: Figures) -> Generator[Choice, int, ConvPlan]:
     unroll = yield from more.unroll(body * written, block_k)
     hold = "none"
     if c.stencil and _has_weights(c) and written * unroll == taps * k and pack_n == "none":
-        reuse = tiles_m if inner == "nm" or tiles_n == 1 else 1
+        reuse = tiles_m if inner == "nm" else 1
         live = f.live_registers(rows * height, vectors)
         if reuse > 1:
             hold = yield from more.hold(f, live, taps * k * vectors, reuse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from ..target import Target
@@ -17,7 +18,7 @@ MOST_CODE = 384
 def figures(c: Convolution, target: Target) -> Figures:
     """The extents of all rows, all columns and all summed terms together."""
     m, n = c.extent(*c.rows.loops), c.extent(*c.columns.loops)
-    return Figures(c.product(), target, m, n, c.extent(*c.windows, c.k))
+    return replace(Figures.of(c.product(), target), m=m, n=n, k=c.extent(*c.windows, c.k))
 
 
 Offer = tuple[str, int, int, int]

@@ -84,7 +84,7 @@ def steps(c: Convolution, p: ConvPlan) -> tuple[Step, ...]:
     for copy in ("", "@init", f"@{acc}"):
         out += [Unroll(x + copy) for x in tile[:-1]] + [Vectorize(lane + copy)]
     if p.unroll > 1:
-        out.append(Unroll(k, p.unroll))
+        out.append(Unroll(k, p.unroll if p.unroll < p.block_k else 0))
     out += [Unroll(w) for w in {"none": (), "last": c.windows[-1:], "all": c.windows}[p.window]]
     return tuple(out + _epilogue(c, p) + _threads(p, nest))
 
