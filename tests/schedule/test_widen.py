@@ -7,11 +7,10 @@ import pytest
 
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder
-from tlm.ir.dtypes import DTYPES, to_numpy
+from tlm.ir.dtypes import DTYPES, exact, to_numpy
 from tlm.ir.interpret import interpret
 from tlm.ir.nodes import Cast, Program
 from tlm.schedule import CacheRead, Schedule, Widen, from_json, to_json
-from tlm.schedule.widen import exact
 
 
 def product(dtype: str, acc: str, m: int = 3, n: int = 5, k: int = 4) -> Program:

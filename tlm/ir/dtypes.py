@@ -86,6 +86,19 @@ def floating(dtype: DType) -> DType:
     return dtype if dtype.is_float else f16 if dtype.bytes == 1 else f32 if dtype.bytes == 2 else f64
 
 
+# Floats that hold every value of another.
+_HOLDERS = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
+
+
+def exact(narrow: DType, wide: DType) -> bool:
+    """Whether `wide` holds every value of `narrow`, of the same kind of number."""
+    if narrow.is_float:
+        return wide == narrow or wide.name in _HOLDERS.get(narrow.name, ())
+    if not (narrow.is_integer and wide.is_integer):
+        return wide == narrow
+    return wide == narrow or (wide.bytes > narrow.bytes and (wide.kind == "int" or narrow.kind == "uint"))
+
+
 def from_numpy(dtype: Any) -> DType:
     """The DType of a numpy dtype (or anything with a `.name`, or a name); DTypeError where tlm has none."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)

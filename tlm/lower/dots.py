@@ -14,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ..ir.dtypes import DType, bf16, f32, i8, i16, i32, u8
-from ..schedule.widen import exact
+from ..ir.dtypes import DType, bf16, exact, f32, i8, i16, i32, u8
 from ..target import Target
 
 

@@ -6,23 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..ir.dtypes import DTYPES, DType
+from ..ir.dtypes import DTYPES, exact
 from ..ir.nodes import Alloc, Buffer, Cast, Expr, Load, Program, Stmt, Store
 from ..ir.paths import with_body
 from ..ir.walk import buffers, children, map_expr, map_exprs, map_stmt, statements, targets
 from .base import Rewrite, Step, near
-
-# Floats whose every value each other float holds.
-_HOLDERS = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
-
-
-def exact(narrow: DType, wide: DType) -> bool:
-    """Whether `wide` holds every value of `narrow`, of the same kind of number."""
-    if narrow.is_float:
-        return wide == narrow or wide.name in _HOLDERS.get(narrow.name, ())
-    if not (narrow.is_integer and wide.is_integer):
-        return wide == narrow
-    return wide == narrow or (wide.bytes > narrow.bytes and (wide.kind == "int" or narrow.kind == "uint"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ..ir.dtypes import DType
-from ..schedule.widen import exact
+from ..ir.dtypes import DType, exact
 from ..target import Target
 from . import contraction_choices as ask
 from .choice import Choice, Space
