@@ -29,7 +29,9 @@ class Matmul(Operator):
     Shapes [..., M, K] @ [..., K, N] -> [..., M, N]; leading axes broadcast, a 1-D operand gains an axis that
     the result loses. The dtype is numpy's promotion (integers of one type keep it, and wrap), or `dtype`.
     Sums are held in f32 for f16 and bf16, in i32 for narrower integers. Layouts other than dense rows or
-    columns are copied first.
+    columns are copied first. A schedule with `terms` above 1 sums products by dot-product instructions: exact
+    for integers; those of bf16 take numbers and sums below 2**-126 as zero, and round as a chain of f32
+    additions does, in another order.
     """
 
     def __init__(self) -> None:
