@@ -109,7 +109,7 @@ RULES: dict[str, Score] = {
     "epilogue": lambda value, facts: (value != "separate",),
     "width": lambda value, facts: (float(value),),
     "height": _rows,
-    "window": lambda value, facts: (facts["code"] <= 128, facts["size"]),
+    "window": lambda value, facts: (facts["code"] <= 128, facts["size"], value != "tile"),
     "hold": lambda value, facts: (value == "tile",),
     "recompute": lambda value, facts: (value == "store",),
     "fusion": lambda value, facts: (value == "fused",),

@@ -49,7 +49,7 @@ def _plan(c: Convolution, f: Figures) -> Generator[Choice, int, ConvPlan]:
     k, taps = c.extent(c.k), c.extent(*c.windows)
     block_k = k
     if c.deep:
-        block_k = yield from ask.block_k(f, rows * height, width * taps, k)
+        block_k = yield from ask.block_k(f, rows * height, width, k)
     depth_m, depth_n = _depth(c.rows, c, block_k, taps), _depth(c.columns, c, block_k, taps)
     block_m = yield from ask.block_m(f, blocks_m, tile_m, depth_m, parallel == "m")
     block_n = yield from ask.block_n(f, blocks_n, tile_n, depth_n, parallel == "n")
@@ -65,11 +65,11 @@ def _plan(c: Convolution, f: Figures) -> Generator[Choice, int, ConvPlan]:
     pack_n = yield from _pack(c, c.columns, f, "n", all_m, block_k, (width, block_n * tile_n * depth_n))
     pack_m = yield from _pack(c, c.rows, f, "m", all_n, block_k, (rows, block_m * tile_m * depth_m))
     body = rows * height * vectors
-    window = yield from more.window(body, tuple([c.extent(w) for w in c.windows]))
-    written = {"none": 1, "last": c.extent(*c.windows[-1:]), "all": taps}[window]
+    window = yield from more.window(body, tuple([c.extent(w) for w in c.windows]), c.deep)
+    written = {"none": 1, "all": taps}.get(window, c.extent(*c.windows[-1:]))
     unroll = yield from more.unroll(body * written, block_k)
     hold = "none"
-    if c.stencil and _has_weights(c) and written * unroll == taps * k and pack_n == "none":
+    if c.stencil and _has_weights(c) and written * unroll == taps * k:
         reuse = tiles_m if inner == "nm" else 1
         live = f.live_registers(rows * height, vectors)
         if reuse > 1:
@@ -110,10 +110,14 @@ def _pack(
     size = tile[1] * f.bytes
     if not side.operand.stride(side.inner) or (c.prepare and axis == "m" and not side.slid):
         return "none"
+    if c.stencil and axis == "n":
+        return "none"
     step = side.operand.stride(c.k if axis == "m" else side.inner)
     if side.slid:
         if c.guarded and not c.padded:
             return "none"
+        if axis == "m":
+            step = min(abs(stride) for _, stride in side.operand.strides if stride)
         asked = more.pad_m if axis == "m" else more.pad_n
         found: str = yield from asked(f, reuse, size, step)
         return found

@@ -69,14 +69,16 @@ def height(f: Figures, extent: int, rows: int, vectors: int) -> list[Option]:
 
 
 @question("window")
-def window(body: int, taps: tuple[int, ...]) -> list[Option]:
+def window(body: int, taps: tuple[int, ...], deep: bool) -> list[Option]:
     """Which loops over the window are written out: none, the innermost, or all; `body` operations a tap.
 
-    Written out, what lies beyond the edge of an image is known when compiling.
+    Written out, what lies beyond the edge of an image is known when compiling. In the tile, inside of the
+    loop over k, neighbouring pixels share what they read.
     """
     options = [Option("none", (("code", body), ("size", 1)))]
     if taps and taps[-1] > 1 and body * taps[-1] <= MOST_CODE:
-        options.append(Option("last", (("code", body * taps[-1]), ("size", taps[-1]))))
+        facts = (("code", body * taps[-1]), ("size", taps[-1]))
+        options += [Option(word, facts) for word in (("last", "tile") if deep else ("last",))]
         whole = 1
         for extent in taps:
             whole *= extent

@@ -229,11 +229,13 @@ class _Loops:
         self.spatial = [f for f in around if f.var not in update.axes]
         self.wide = [f.var for f in self.spatial if f.extent > 1]
         self.summed = [f.var for f in around if f.var in update.axes]
+        # A loop that moves both operands is a group: what shares an index with it does not slide.
+        self.own = [v for v in self.wide if len(reads) == 1 or not (v in self.used[1] and v in self.used[2])]
         self.moved = [[_names(i) for i in r.load.indices] for r in reads]
 
     def slides(self, read: int, loop: str) -> bool:
         """Whether `loop` moves an index of a read together with a loop of the other kind."""
-        others = set(self.wide if loop in self.summed else self.summed)
+        others = set(self.own if loop in self.summed else self.summed)
         return any(loop in names and names & others for names in self.moved[read])
 
     def _side(self, read: int, loops: list[str]) -> Side:

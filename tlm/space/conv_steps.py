@@ -70,7 +70,9 @@ def steps(c: Convolution, p: ConvPlan) -> tuple[Step, ...]:
     outer = sorted([*c.batch, *rows.outer, *columns.outer], key=lambda loop: (-c.extent(loop), loop))
     around = [*outer, *[blocks[axis] for axis in p.order]]
     tile = (*rows.inside, *vectors, lane)
-    out.append(Reorder((*around, *tiles, *c.windows, k, *tile)))
+    shared = c.windows[-1:] if p.window == "tile" else ()
+    summed = (*c.windows[: len(c.windows) - len(shared)], k)
+    out.append(Reorder((*around, *tiles, *summed, *rows.inside, *shared, *vectors, lane)))
     nest = Nest(tuple(outer), blocks, k, tile)
     for axis, wanted, side, cut in (("n", p.pack_n, c.columns, columns), ("m", p.pack_m, c.rows, rows)):
         if wanted:
@@ -80,12 +82,12 @@ def steps(c: Convolution, p: ConvPlan) -> tuple[Step, ...]:
         out += _held(c, (*around, *tiles), (*c.windows, k), tile)
     acc = f"{c.stage}_acc"
     out.append(CacheWrite(c.stage, tiles[-1], memory="register", layout=tile, name=acc))
-    out.append(DecomposeReduction(acc, (*c.windows, k)[0]))
+    out.append(DecomposeReduction(acc, summed[0]))
     for copy in ("", "@init", f"@{acc}"):
         out += [Unroll(x + copy) for x in tile[:-1]] + [Vectorize(lane + copy)]
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll if p.unroll < p.block_k else 0))
-    out += [Unroll(w) for w in {"none": (), "last": c.windows[-1:], "all": c.windows}[p.window]]
+    out += [Unroll(w) for w in {"none": (), "all": c.windows}.get(p.window, c.windows[-1:])]
     return tuple(out + _epilogue(c, p) + _threads(p, nest))
 
 
