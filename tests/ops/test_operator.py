@@ -244,3 +244,11 @@ def test_small_calls_are_quick():
     for _ in range(2000):
         tlm.ops.add(x, x, **PLAIN)
     assert (time.perf_counter() - before) / 2000 < 100e-6
+
+
+def test_small_powers_are_products():
+    program = wrong(lambda x: tlm.compute(x.shape, lambda i: x[i] ** 3 + tlm.pow(x[i], 2.0))).program(
+        np.ones(3)
+    )
+    assert "pow" not in str(program)
+    assert "X[i] * (X[i] * X[i]) + X[i] * X[i]" in str(program)

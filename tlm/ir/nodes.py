@@ -101,7 +101,7 @@ class _Arithmetic:
         return binary("mod", self, other)
 
     def __pow__(self, other: Expr | float) -> Expr:
-        return binary("pow", self, other)
+        return power(self, other)
 
     def __rpow__(self, other: float) -> Expr:
         return binary("pow", other, self)
@@ -308,6 +308,21 @@ def binary(name: str, a: object, b: object) -> Op:
     if name == "div" and not left.dtype.is_float:
         left, right = converted(left, f64), converted(right, f64)
     return op(name, left, right)
+
+
+def power(x: object, y: object) -> Expr:
+    """x to the power of y; whole numbers up to 8 as exponent become products, by squaring."""
+    base, exponent = together(x, y)
+    if not isinstance(exponent, Const) or exponent.value not in range(9):
+        return op("pow", base, exponent)
+    out: Expr | None = None
+    left, square = int(exponent.value), base
+    while left:
+        if left % 2:
+            out = square if out is None else op("mul", out, square)
+        left //= 2
+        square = op("mul", square, square) if left else square
+    return const(1, base.dtype) if out is None else out
 
 
 def together(*operands: object) -> tuple[Expr, ...]:

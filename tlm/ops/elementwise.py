@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..ir.build import Tensor
 from ..ir.dtypes import boolean, floating, from_numpy
-from ..ir.nodes import Const, Expr, converted, op, together
+from ..ir.nodes import Expr, converted, op, together
 from .axes import aligned, broadcast
 from .expressions import compute
 from .functions import FUNCTIONS
@@ -174,22 +174,7 @@ def pow(x: Tensor, y: Tensor | float) -> Tensor:
     if isinstance(y, int) and y < 0 and not x.dtype.is_float:
         raise ArgumentError(f"pow of {x.dtype} to the power of {y}: integers have no negative powers")
     exponent = y
-    return mapped("pow", lambda v: _power(*together(v, exponent)), x)
-
-
-def _power(x: Expr, y: Expr) -> Expr:
-    """x ** y of one dtype, by squaring where that takes few products."""
-    assert isinstance(y, Const)
-    if y.value not in range(9):
-        return op("pow", x, y)
-    out, square, left = converted(1, x.dtype), x, int(y.value)
-    first = True
-    while left:
-        if left % 2:
-            out, first = square if first else out * square, False
-        left //= 2
-        square = square * square if left else square
-    return out
+    return mapped("pow", lambda v: f["pow"](v, exponent), x)
 
 
 @operator

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.dtypes import DType, boolean, floating, from_numpy, i64
-from ..ir.nodes import Expr, Op, binary, const, converted, op, together
+from ..ir.nodes import Expr, Op, binary, const, converted, op, power, together
 from .activations import ACTIVATIONS
 
 Number = Expr | float
@@ -52,7 +52,6 @@ FUNCTIONS |= {
     for name, known, says in (
         ("maximum", "maximum", "The larger element; NaN where either is NaN."),
         ("minimum", "minimum", "The smaller element; NaN where either is NaN."),
-        ("pow", "pow", "x to the power of y."),
         ("equal", "eq", "Whether two elements are equal."),
         ("not_equal", "ne", "Whether two elements differ."),
         ("floor_divide", "floordiv", "x / y, rounded down."),
@@ -76,6 +75,11 @@ def _floats(name: str) -> Callable[[Number, Number], Expr]:
 def cast(x: Number, dtype: Any) -> Expr:
     """An element as `dtype`. Float to integer truncates toward zero and saturates; NaN gives 0."""
     return converted(x, dtype if isinstance(dtype, DType) else from_numpy(dtype))
+
+
+def pow(x: Number, y: Number) -> Expr:
+    """x to the power of y; small whole numbers as exponent become products."""
+    return power(x, y)
 
 
 def where(condition: Number, x: Number, y: Number) -> Expr:
@@ -151,7 +155,8 @@ def activation(name: str) -> Callable[[Number], Expr]:
 
 
 FUNCTIONS |= {
-    "atan2": _floats("atan2"), "cast": cast, "where": where, "abs": absolute, "sign": same("sign"),
+    "atan2": _floats("atan2"), "cast": cast, "pow": pow, "where": where, "abs": absolute,
+    "sign": same("sign"),
     "isnan": _test("isnan", False), "isfinite": _test("isfinite", True), "logical_and": logical_and,
     "logical_or": logical_or, "logical_xor": logical_xor, "logical_not": logical_not,
     **{name: activation(name) for name in ACTIVATIONS},
