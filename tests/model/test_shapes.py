@@ -10,7 +10,7 @@ import pytest
 import tlm
 from tlm.ir.canonical import key
 from tlm.ir.interpret import interpret
-from tlm.model.shapes import COMMON, FAMILIES, Shape, draw, held_out, machines, training
+from tlm.model.shapes import COMMON, PRODUCTS, Shape, draw, held_out, machines, training
 from tlm.model.train import imagined_jobs
 from tlm.target import Target, host
 
@@ -23,7 +23,7 @@ def test_no_pair_of_extents_is_shared_with_held_out_shapes():
 
 
 def test_held_out_shapes_are_of_every_family():
-    assert {s.family for s in held_out()} == set(FAMILIES)
+    assert {s.family for s in held_out()} == set(PRODUCTS)
 
 
 def test_drawing_is_by_seed():

@@ -20,7 +20,7 @@ from tlm.model.config import Config
 from tlm.model.eval import evaluate
 from tlm.model.imagine import Effort
 from tlm.model.measured import read
-from tlm.model.shapes import Shape, held_out, training
+from tlm.model.shapes import PRODUCTS, Shape, held_out, training
 from tlm.model.train import Recipe, run_recipe
 from tlm.search.heuristic import heuristic
 from tlm.space.decide import at_random, run
@@ -138,7 +138,7 @@ def test_held_out_measurements_are_not_trained_on(tmp_path: Path, fake_measurer:
     path = tmp_path / "records.sqlite"
     shapes = [held_out()[0], Shape("x", 64, 96, 160)]
     collect(path, shapes=shapes, trials=6, targets=TARGETS[:1], measurer=fake_measurer)
-    hidden = module.not_held_out()
+    hidden = module.held_out_keys(PRODUCTS)
     kept, _ = read(path, lambda program: module.canonical.key(program) not in hidden)
     assert [w.program for w in kept] == [shapes[1].program()]
 

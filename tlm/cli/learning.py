@@ -83,6 +83,7 @@ def collect(
     """Measure programs of many shapes on this machine's levels: what the model learns from."""
     from ..model.collect import collect as run
     from ..model.retime import retime
+    from ..ops.workloads import FAMILIES
     from ..search.heuristic import heuristic
 
     path = store_path(store)
@@ -92,8 +93,8 @@ def collect(
             done = retime(path, seconds=seconds, seed=seed, progress=told)
         else:
             done = run(
-                path, shapes=shapes, trials=trials, seconds=seconds, seed=seed, heuristic=heuristic,
-                progress=told,
+                path, shapes=shapes, trials=trials, seconds=seconds, seed=seed, families=FAMILIES,
+                heuristic=heuristic, progress=told,
             )  # fmt: skip
     found = asdict(done) | {"store": str(path)}
     print(json.dumps(found) if as_json else " ".join(f"{k}={v}" for k, v in found.items()))
@@ -106,6 +107,7 @@ def train(
     imagined: Annotated[int, typer.Option(min=1, help="Shapes searched with the value model.")] = 3000,
     steps: Annotated[int, typer.Option(min=1, help="Training steps of the language model.")] = 2500,
     seed: Seed = 0,
+    start: Annotated[Path | None, typer.Option(help="Weights to go on from.")] = None,
     store: StorePath = None,
     measure: Annotated[bool, typer.Option(help="Measure proposals between rounds.")] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever is in --out.")] = False,
@@ -113,11 +115,12 @@ def train(
 ) -> None:
     """Train the language model on a store: value model, imagined sentences, GPT, rounds."""
     from ..model.train import train as run
+    from ..ops.workloads import FAMILIES
 
     with progress() as show:
         path = run(
             store_path(store), out, seed=seed, rounds=rounds, imagined=imagined, steps=steps,
-            progress=_told(show), resume=not fresh, measure=measure,
+            start=start, families=FAMILIES, progress=_told(show), resume=not fresh, measure=measure,
         )  # fmt: skip
     print(json.dumps({"weights": str(path)}) if as_json else f"weights: {path}")
 
@@ -132,6 +135,7 @@ def evaluate(
         list[Path] | None, typer.Argument(help="Folders of tlm train, or the shipped model.")
     ] = None,
     shapes: Annotated[int | None, typer.Option(min=1, help="Of the held-out shapes; default: all.")] = None,
+    families: Annotated[bool, typer.Option("--families", help="All operators, not only products.")] = False,
     trials: Annotated[int, typer.Option(min=1, help="Candidates of the search beside it.")] = 500,
     target: Machine = "cpu",
     threads: Threads = 1,
@@ -144,13 +148,16 @@ def evaluate(
 ) -> None:
     """Judge the model on held-out shapes, against search, heuristic and dice."""
     from ..model.eval import evaluate as run
+    from ..model.shapes import PRODUCTS
     from ..ops.settings import machine
+    from ..ops.workloads import FAMILIES
     from ..search.evolve import search as evolve
     from ..search.heuristic import heuristic
 
     with progress() as show:
         report = run(
-            store_path(store), models or (), shapes=shapes, trials=trials, seed=seed,
+            store_path(store), models or (), shapes=shapes,
+            families=FAMILIES if families else PRODUCTS, trials=trials, seed=seed,
             target=machine(target, threads), search=evolve, heuristic=heuristic, rows=rows,
             progress=_told(show),
         )  # fmt: skip

@@ -19,9 +19,9 @@ from ..space.spaces import space_for
 from ..target import Target, host
 from .imagine import mutate
 from .progress import Progress, silent
-from .shapes import Shape, machines, training
+from .shapes import PRODUCTS, Families, Work, machines, training
 
-Job = tuple[Shape, Target]
+Job = tuple[Work, Target]
 
 TRIALS = 48
 """Programs of one shape: more shapes teach more than more programs of a shape."""
@@ -43,7 +43,7 @@ class Summary:
     seconds: float
 
 
-def jobs(shapes: Sequence[Shape], shares: Sequence[tuple[Target, float]], seed: int) -> list[Job]:
+def jobs(shapes: Sequence[Work], shares: Sequence[tuple[Target, float]], seed: int) -> list[Job]:
     """Each shape with one target, dealt by the shares; those too slow on their target get the fastest one."""
     rng, dealt = Random(f"jobs {seed}"), []
     for shape in shapes:
@@ -54,7 +54,7 @@ def jobs(shapes: Sequence[Shape], shares: Sequence[tuple[Target, float]], seed: 
     return [job for block in blocks for job in sorted(block, key=lambda job: order.index(job[1].key))]
 
 
-def _seconds(shape: Shape, target: Target) -> float:
+def _seconds(shape: Work, target: Target) -> float:
     """Seconds of one run at a tenth of the peak of a core at 3 GHz with two vector units."""
     return shape.work / (0.1 * 3e9 * 2 * (target.vector_bytes / 4) * (1.0 if target.fma else 0.5))
 
@@ -62,24 +62,26 @@ def _seconds(shape: Shape, target: Target) -> float:
 def collect(
     store_path: str | Path,
     *,
-    shapes: int | Sequence[Shape] = 300,
+    shapes: int | Sequence[Work] = 300,
     trials: int = TRIALS,
     seconds: float | None = None,
     targets: Sequence[Target] | None = None,
     seed: int = 0,
+    families: Families = PRODUCTS,
     heuristic: Decide | None = None,
     progress: Progress = silent,
     measurer: Callable[[Target], Measurer] = Measurer,
 ) -> Summary:
     """Measure `trials` programs of each shape on one of the targets, and keep every record.
 
-    shapes: how many of `shapes.training`, or the shapes themselves. seconds: end after the shape that is
-    running by then. targets: by default those that this machine can run, at one thread and at all of them.
+    shapes: how many of `shapes.training` over `families`, or the workloads themselves. seconds: end after the
+    shape that is running by then. targets: by default those that this machine can run, at one thread and at
+    all of them.
     heuristic: a decider whose programs, and neighbours of them, are among the first. Shapes that the store
     has are skipped, so a killed run goes on where it was.
     """
     shares = machines(host()) if targets is None else [(t, 1.0 / len(targets)) for t in targets]
-    todo = jobs(training(shapes, seed) if isinstance(shapes, int) else shapes, shares, seed)
+    todo = jobs(training(shapes, seed, families) if isinstance(shapes, int) else shapes, shares, seed)
     began, measured, skipped, programs, failures = time.monotonic(), 0, 0, 0, 0
     with Store(store_path) as store:
         active: Measurer | None = None
@@ -107,7 +109,7 @@ def collect(
     return Summary(measured, skipped, programs, failures, time.monotonic() - began)
 
 
-def _line(shape: Shape, target: Target, records: Sequence[Record]) -> str:
+def _line(shape: Work, target: Target, records: Sequence[Record]) -> str:
     best = fastest(records)
     rate = "no good program" if best is None else f"{2e-9 * shape.work / best.score:.1f} GFLOP/s"
     failed = sum(r.status != "ok" for r in records)
@@ -116,7 +118,7 @@ def _line(shape: Shape, target: Target, records: Sequence[Record]) -> str:
 
 
 def _measure(
-    shape: Shape, measurer: Measurer, store: Store, trials: int, heuristic: Decide | None, rng: Random
+    shape: Work, measurer: Measurer, store: Store, trials: int, heuristic: Decide | None, rng: Random
 ) -> list[Record]:
     """Random programs and the heuristic's neighbourhood, then twice changes of the fastest so far."""
     program, target = shape.program(), measurer.target

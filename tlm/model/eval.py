@@ -29,9 +29,10 @@ from . import weights
 from .generate import generate
 from .infer import Network
 from .progress import Progress, silent
-from .shapes import Shape, held_out
+from .shapes import PRODUCTS, RARE, Families, Work, all_held_out
 
 SAMPLES, RANDOM = 8, 10
+_PRODUCTS = {*PRODUCTS, *RARE, "common"}
 
 
 class Found(Protocol):
@@ -65,26 +66,35 @@ class Report:
     rows: tuple[Row, ...]
     about: Mapping[str, Any]
 
-    def summary(self) -> dict[str, dict[str, float]]:
-        """By way: geometric mean and worst of the fraction, and mean seconds. A failure counts as 0.01."""
+    def summary(self, kind: str | None = None) -> dict[str, dict[str, float]]:
+        """By way: geometric mean and worst of the fraction, and mean seconds. A failure counts as 0.01.
+
+        Of all rows, or of those of one of `kinds`.
+        """
         out = {}
-        for way in self.rows[0].fraction if self.rows else ():
-            values = [max(0.01, row.fraction[way]) for row in self.rows]
+        rows = [row for row in self.rows if kind is None or _kind(row) == kind]
+        for way in rows[0].fraction if rows else ():
+            values = [max(0.01, row.fraction[way]) for row in rows]
             mean = math.exp(sum(map(math.log, values)) / len(values))
-            spent = sum(row.seconds.get(way, 0.0) for row in self.rows) / len(self.rows)
+            spent = sum(row.seconds.get(way, 0.0) for row in rows) / len(rows)
             out[way] = {"mean": mean, "worst": min(values), "seconds": spent}
         return out
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Families of operators among the rows: all products are one."""
+        return tuple(dict.fromkeys(_kind(row) for row in self.rows))
+
     def to_json(self) -> dict[str, Any]:
-        return {"about": dict(self.about), "summary": self.summary(), "rows": [asdict(r) for r in self.rows]}
+        kinds = {kind: self.summary(kind) for kind in self.kinds}
+        rows = [asdict(r) for r in self.rows]
+        return {"about": dict(self.about), "summary": self.summary(), "kinds": kinds, "rows": rows}
 
     def text(self) -> str:
-        """A table of ways, then one line a shape with the fractions."""
-        lines = [f"{'way':<22}{'mean':>8}{'worst':>8}{'seconds':>10}"]
-        for way, figures in self.summary().items():
-            lines.append(
-                f"{way:<22}{figures['mean']:>8.3f}{figures['worst']:>8.3f}{figures['seconds']:>10.3g}"
-            )
+        """A table of ways (and one for each kind where there are several), then the fractions by shape."""
+        lines = _table(self.summary())
+        for kind in self.kinds if len(self.kinds) > 1 else ():
+            lines += ["", kind, *_table(self.summary(kind))]
         if self.rows:
             lines += ["", f"{'shape':<28}" + "".join(f"{way[-11:]:>12}" for way in self.rows[0].fraction)]
         for row in self.rows:
@@ -92,11 +102,23 @@ class Report:
         return "\n".join(lines)
 
 
+def _kind(row: Row) -> str:
+    return "products" if row.family in _PRODUCTS else row.family
+
+
+def _table(summary: Mapping[str, Mapping[str, float]]) -> list[str]:
+    lines = [f"{'way':<22}{'mean':>8}{'worst':>8}{'seconds':>10}"]
+    for way, figures in summary.items():
+        lines.append(f"{way:<22}{figures['mean']:>8.3f}{figures['worst']:>8.3f}{figures['seconds']:>10.3g}")
+    return lines
+
+
 def evaluate(
     store_path: str | Path,
     model_dirs: Sequence[str | Path],
     *,
-    shapes: int | Sequence[Shape] | None = None,
+    shapes: int | Sequence[Work] | None = None,
+    families: Families = PRODUCTS,
     trials: int = 500,
     seed: int = 0,
     target: Target | None = None,
@@ -109,14 +131,14 @@ def evaluate(
     """Judge models on held-out shapes.
 
     model_dirs: folders of `train` (or paths of weights), one a seed; none means the weights of the package.
-    shapes: how many of the held-out ones, or other shapes; default all. search: `tlm.search.evolve.search`
-    (measures `trials` programs a shape; its records go to the store, and those that are there count),
+    shapes: how many of the held-out ones of `families`, or other shapes; default all. search:
+    `tlm.search.evolve.search` (measures `trials` programs a shape; its records go to the store),
     heuristic: a decider; a way that is None is left out. rows: a file to which each shape is added when it
     is done, and from which they are read.
     """
     models = _models(model_dirs)
     networks = {name: weights.load(path) for name, path in models.items()}
-    chosen = shapes if isinstance(shapes, Sequence) else held_out()[:shapes]
+    chosen = shapes if isinstance(shapes, Sequence) else all_held_out(families)[:shapes]
     machine = target or host().with_threads(1)
     digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in models.items()}
     about = {"models": digests, "trials": trials, "seed": seed, "target": machine.key}
@@ -149,7 +171,7 @@ class Searched:
 
 
 def search_all(
-    shapes: Sequence[Shape],
+    shapes: Sequence[Work],
     search: Search,
     measurer: Measurer,
     store: Store,
@@ -198,7 +220,7 @@ class _Ways:
     seed: int
     heuristic: Decide | None
 
-    def row(self, shape: Shape, measurer: Measurer, searched: Searched | None) -> Row:
+    def row(self, shape: Work, measurer: Measurer, searched: Searched | None) -> Row:
         program = shape.program()
         chosen: dict[str, Values | None] = {}
         seconds: dict[str, float] = {}

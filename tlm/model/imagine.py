@@ -23,7 +23,7 @@ from ..space.spaces import space_for
 from ..target import Target
 from .data import Corpus, corpus
 from .generate import generate
-from .shapes import Shape
+from .shapes import Work
 from .value import ValueModel
 from .weights import load
 
@@ -127,7 +127,7 @@ def _score(
         known.update((d.values, (d, float(s))) for d, s in zip(fresh, scores, strict=True))
 
 
-def imagined(jobs: Sequence[tuple[Shape, Target]], how: Imagination) -> Corpus:
+def imagined(jobs: Sequence[tuple[Work, Target]], how: Imagination) -> Corpus:
     """Training sentences of many shapes."""
     value = ValueModel.load(how.value)
     proposals = _proposals(jobs, how)
@@ -144,7 +144,7 @@ def imagined(jobs: Sequence[tuple[Shape, Target]], how: Imagination) -> Corpus:
     return corpus(prompts, sentences)
 
 
-def _proposals(jobs: Sequence[tuple[Shape, Target]], how: Imagination) -> dict[int, list[Decided]]:
+def _proposals(jobs: Sequence[tuple[Work, Target]], how: Imagination) -> dict[int, list[Decided]]:
     """What the language model writes for each job, by its number; nothing where there is no model yet."""
     if how.network is None:
         return {}
@@ -160,7 +160,7 @@ def _proposals(jobs: Sequence[tuple[Shape, Target]], how: Imagination) -> dict[i
 
 
 def imagine_many(
-    chunks: Sequence[Sequence[tuple[Shape, Target]]], how: Imagination, processes: int
+    chunks: Sequence[Sequence[tuple[Work, Target]]], how: Imagination, processes: int
 ) -> Iterator[tuple[int, Corpus]]:
     """`imagined` for each chunk in spawned processes; yields (number of the chunk, corpus) as they end."""
     with _one_thread_each(), ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:

@@ -2,22 +2,47 @@
 
 Any number of shapes can be drawn from a seed. The held-out ones are fixed; a shape that shares two extents
 in the same roles with one of them (M and K, K and N, or M and N) is never trained on, whether measured or
-imagined.
+imagined. Families of other operators are given by whoever calls: anything that draws a `Work`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from random import Random
+from typing import Protocol
 
+from ..ir.activations import ACTIVATIONS
 from ..ir.build import Builder, Tensor
-from ..ir.nodes import Expr, Program, const, op
+from ..ir.nodes import Expr, Program
 from ..target import Target
 
 Pair = tuple[str, int, int]
+
+
+class Work(Protocol):
+    """A workload to learn from. It is hashable, str() names it, and it can be sent to another process."""
+
+    @property
+    def family(self) -> str:
+        """Its kind: results are told by family."""
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds, or what takes as long."""
+
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        """Pairs of extents by their roles: what is trained on shares none with what is held out."""
+
+    def program(self) -> Program:
+        """The unscheduled program."""
+
+
+Families = Mapping[str, Callable[[Random], Work]]
+"""By name of a family, what draws a workload of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +105,10 @@ def _program(s: Shape) -> Program:
     return b.build()
 
 
-def _gelu(x: Expr) -> Expr:
-    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-    return x * 0.5 * (op("tanh", inner) + 1)
-
-
 EPILOGUES: Mapping[str, Callable[[Expr], Expr]] = {
     "bias": lambda x: x,
-    "relu": lambda x: op("maximum", x, const(0, x.dtype)),
-    "gelu": _gelu,
+    "relu": ACTIVATIONS["relu"],
+    "gelu": ACTIVATIONS["gelu"],
 }
 """What a second stage does to the sum and bias of an element."""
 
@@ -153,6 +173,14 @@ def _batched(rng: Random) -> Shape:
     return Shape("batched", tokens, tokens, depth, heads)
 
 
+def _thin(rng: Random) -> Shape:
+    """One short extent and two of any size: rare in programs, but where schedules differ most."""
+    short = rng.choice([1, 2, 2, 3, 4, 4, 5, 6, 8, 8, 12, 16, 16, 24, 32, 32, 48])
+    extents = [short, _log_uniform(rng, 24, 4096), _log_uniform(rng, 24, 4096)]
+    rng.shuffle(extents)
+    return _dressed(rng, "thin", *extents)
+
+
 def _dressed(rng: Random, family: str, m: int, k: int, n: int) -> Shape:
     """Most products are plain; some have a transposed operand or an epilogue."""
     layout = rng.choice(["nt", "nt", "tn"]) if rng.random() < 0.2 else "nn"
@@ -166,15 +194,20 @@ def _dressed(rng: Random, family: str, m: int, k: int, n: int) -> Shape:
     )
 
 
-FAMILIES: Mapping[str, Callable[[Random], Shape]] = {
+PRODUCTS: Mapping[str, Callable[[Random], Shape]] = {
     "transformer": _transformer, "pointwise": _pointwise, "square": _square, "skinny": _skinny,
     "awkward": _awkward, "batched": _batched, "small": _small,
 }  # fmt: skip
 
+RARE: Mapping[str, Callable[[Random], Shape]] = {"thin": _thin}
+"""Families that training adds to those that models are judged by."""
+
+LEARNED: Families = {**PRODUCTS, **RARE}
+
 MOST_WORK = 1_200_000_000
 """Multiply-adds of a shape: about ten milliseconds on one core with AVX-512."""
 
-HELD_OUT_COUNT = 60
+HELD_OUT_COUNT, HELD_OUT_EACH = 60, 8
 
 COMMON = tuple(
     Shape("common", *mkn)
@@ -188,25 +221,26 @@ COMMON = tuple(
 
 
 def draw(
-    seed: int, families: Collection[str] = tuple(FAMILIES), most_work: int = MOST_WORK, least_work: int = 1
-) -> Iterator[Shape]:
-    """Different shapes without end, the families in turn."""
-    rng, seen = Random(f"shapes {seed}"), set[Shape]()
+    seed: int, families: Families = PRODUCTS, most_work: int = MOST_WORK, least_work: int = 1
+) -> Iterator[Work]:
+    """Different workloads without end, the families in turn."""
+    rng, seen = Random(f"shapes {seed}"), set[Work]()
     while True:
-        for family in families:
-            shape = FAMILIES[family](rng)
+        for family in families.values():
+            shape = family(rng)
             while shape in seen or not least_work <= shape.work <= most_work:
-                shape = FAMILIES[family](rng)
+                shape = family(rng)
             seen.add(shape)
             yield shape
 
 
 @cache
 def held_out() -> tuple[Shape, ...]:
-    """The shapes that models are judged by; never trained on."""
+    """The products that models are judged by; never trained on."""
     common = frozenset().union(*(s.pairs for s in COMMON))
     found = []
     for shape in draw(-1):
+        assert isinstance(shape, Shape)
         if not shape.pairs & common and shape.work >= 20_000:
             found.append(shape)
         if len(found) == HELD_OUT_COUNT:
@@ -214,12 +248,26 @@ def held_out() -> tuple[Shape, ...]:
     raise AssertionError("draw has no end")
 
 
-def training(count: int, seed: int) -> list[Shape]:
-    """`count` shapes to train on: the common ones, then drawn ones that share no pair of extents with a
+def all_held_out(families: Families) -> tuple[Work, ...]:
+    """`held_out`, and HELD_OUT_EACH of every family that is no product."""
+    found: list[Work] = list(held_out())
+    for name, family in families.items():
+        if name not in PRODUCTS and name not in RARE:
+            found += islice(draw(-1, {name: family}, least_work=20_000), HELD_OUT_EACH)
+    return tuple(found)
+
+
+def hidden_pairs(families: Families) -> frozenset[Pair]:
+    """Pairs of extents of everything that is held out."""
+    return frozenset().union(*(shape.pairs for shape in all_held_out(families)))
+
+
+def training(count: int, seed: int, families: Families = PRODUCTS) -> list[Work]:
+    """`count` workloads to train on: the common ones, then drawn ones that share no pair of extents with a
     held-out one."""
-    hidden = frozenset().union(*(s.pairs for s in held_out()))
-    found = list(COMMON[:count])
-    for shape in draw(seed):
+    hidden = hidden_pairs(families)
+    found: list[Work] = list(COMMON[:count])
+    for shape in draw(seed, families):
         if len(found) >= count:
             break
         if not shape.pairs & hidden:

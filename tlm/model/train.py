@@ -33,7 +33,7 @@ from .imagine import Effort, Imagination, imagine_many
 from .infer import Network
 from .measured import Workload, fastest, read
 from .progress import Progress, silent
-from .shapes import draw, held_out, machines, training
+from .shapes import LEARNED, Families, all_held_out, draw, hidden_pairs, machines, training
 
 _CHUNK = 40  # shapes of one job of the imagining processes
 _EARLY = 0.35  # share of shapes and steps in rounds whose model only has to propose what to measure
@@ -45,7 +45,7 @@ class Recipe:
 
     value_steps: batches for the value model; imagined: shapes searched with it; steps: batches of `size`
     sentences for the GPT; proposals: shapes of which `samples` generated programs are measured after each
-    round but the last.
+    round but the last; start: a file of weights to go on from.
     """
 
     seed: int = 0
@@ -56,6 +56,7 @@ class Recipe:
     proposals: int = 120
     samples: int = 8
     value_steps: int = 1500
+    start: str | None = None
     effort: Effort = field(default_factory=Effort)
     config: Config = field(default_factory=Config)
 
@@ -68,31 +69,43 @@ def train(
     rounds: int = 2,
     imagined: int = 3000,
     steps: int = 2500,
+    start: str | Path | None = None,
+    families: Families = LEARNED,
     progress: Progress = silent,
     resume: bool = True,
     measure: bool = True,
 ) -> Path:
     """Train on a store; returns the path of the weights, `out_dir`/cpu.safetensors, with a card beside it.
 
-    measure: whether proposals are measured between rounds (this machine must be able to run the targets).
+    start: weights to go on from. families: of the workloads that are imagined. measure: whether proposals
+    are measured between rounds (this machine must be able to run the targets).
     ArgumentError where `out_dir` holds a run with other arguments and `resume` is set.
     """
-    recipe = Recipe(seed=seed, rounds=rounds, imagined=imagined, steps=steps)
+    first = None if start is None else str(start)
+    recipe = Recipe(seed=seed, rounds=rounds, imagined=imagined, steps=steps, start=first)
     return run_recipe(
-        recipe, Path(store_path), Path(out_dir), progress=progress, resume=resume, measure=measure
-    )
+        recipe, Path(store_path), Path(out_dir), families=families, progress=progress, resume=resume,
+        measure=measure,
+    )  # fmt: skip
 
 
 def run_recipe(
-    recipe: Recipe, store_path: Path, out: Path, *, progress: Progress, resume: bool, measure: bool
+    recipe: Recipe,
+    store_path: Path,
+    out: Path,
+    *,
+    families: Families = LEARNED,
+    progress: Progress,
+    resume: bool,
+    measure: bool,
 ) -> Path:
     """`train` with every knob."""
     _open(out, recipe, resume)
     for number in range(recipe.rounds):
         last = number == recipe.rounds - 1
-        path = _round(recipe, store_path, out, number, last, progress)
+        path = _round(recipe, store_path, out, number, families, progress)
         if not last and measure:
-            _propose(recipe, store_path, out / f"round{number}", number, path, progress)
+            _propose(recipe, store_path, out / f"round{number}", number, path, families, progress)
     final = out / "cpu.safetensors"
     shutil.copyfile(path.with_suffix(".json"), final.with_suffix(".json"))
     shutil.copyfile(path, final)
@@ -118,27 +131,30 @@ def _open(out: Path, recipe: Recipe, resume: bool) -> None:
     plan.write_text(json.dumps(mine, indent=1) + "\n")
 
 
-def not_held_out() -> frozenset[str]:
+def held_out_keys(families: Families) -> frozenset[str]:
     """Canonical keys of the held-out programs: measurements of them are never trained on."""
-    return frozenset(canonical.key(shape.program()) for shape in held_out())
+    return frozenset(canonical.key(shape.program()) for shape in all_held_out(families))
 
 
-def _round(recipe: Recipe, store_path: Path, out: Path, number: int, last: bool, progress: Progress) -> Path:
+def _round(
+    recipe: Recipe, store_path: Path, out: Path, number: int, families: Families, progress: Progress
+) -> Path:
     here, seed = out / f"round{number}", recipe.seed * 1000 + number
     path = here / "cpu.safetensors"
     if path.exists() and path.with_suffix(".json").exists():
         return path
-    began, hidden = time.monotonic(), not_held_out()
+    began, hidden = time.monotonic(), held_out_keys(families)
     workloads, unused = read(store_path, lambda program: canonical.key(program) not in hidden)
     programs = sum(len(w.programs) for w in workloads)
     progress("read", 1, 1, f"{programs} programs of {len(workloads)} workloads, {unused} records unused")
     value = here / "value.safetensors"
     if not value.exists():
         _fit_value(workloads, value, recipe.value_steps, seed, progress)
-    share = 1.0 if last else _EARLY
-    before = out / f"round{number - 1}" / "cpu.safetensors" if number else None
+    share = 1.0 if number == recipe.rounds - 1 else _EARLY
+    first = None if recipe.start is None else Path(recipe.start)
+    before = out / f"round{number - 1}" / "cpu.safetensors" if number else first
     how = Imagination(value, before, seed, recipe.effort)
-    sentences = _imagine(how, here / "imagined", max(1, int(recipe.imagined * share)), progress)
+    sentences = _imagine(how, here / "imagined", max(1, int(recipe.imagined * share)), families, progress)
     corpus = data.concatenate([*sentences, fastest(workloads, recipe.effort.tau)])
     trained = _learn(recipe, corpus, here, before, max(1, int(recipe.steps * share)), progress)
     about: dict[str, Any] = {
@@ -162,9 +178,11 @@ def _fit_value(workloads: Sequence[Workload], path: Path, steps: int, seed: int,
     progress("value", 1, 1, f"value model fitted in {time.monotonic() - began:.0f} s")
 
 
-def _imagine(how: Imagination, folder: Path, count: int, progress: Progress) -> list[data.Corpus]:
+def _imagine(
+    how: Imagination, folder: Path, count: int, families: Families, progress: Progress
+) -> list[data.Corpus]:
     """Corpora of all chunks; those that an earlier run wrote are read."""
-    todo = imagined_jobs(count, how.seed)
+    todo = imagined_jobs(count, how.seed, families)
     chunks = [todo[n : n + _CHUNK] for n in range(0, len(todo), _CHUNK)]
     paths = [folder / f"{n:05}.npz" for n in range(len(chunks))]
     missing = [n for n, path in enumerate(paths) if not path.exists()]
@@ -177,10 +195,10 @@ def _imagine(how: Imagination, folder: Path, count: int, progress: Progress) -> 
     return [data.load(path) for path in paths]
 
 
-def imagined_jobs(count: int, seed: int) -> list[Job]:
+def imagined_jobs(count: int, seed: int, families: Families = LEARNED) -> list[Job]:
     """Shapes that nobody has to measure, larger ones too, dealt to the targets that this machine can time."""
-    hidden = frozenset().union(*(s.pairs for s in held_out()))
-    free = (s for s in draw(seed + 7919, most_work=6_000_000_000) if not s.pairs & hidden)
+    hidden = hidden_pairs(families)
+    free = (s for s in draw(seed + 7919, families, most_work=6_000_000_000) if not s.pairs & hidden)
     shapes = list(islice(free, count))
     rng, shares = Random(f"imagined {seed}"), machines(host())
     dealt = rng.choices([t for t, _ in shares], [share for _, share in shares], k=len(shapes))
@@ -205,13 +223,19 @@ def _learn(
 
 
 def _propose(
-    recipe: Recipe, store_path: Path, here: Path, number: int, path: Path, progress: Progress
+    recipe: Recipe,
+    store_path: Path,
+    here: Path,
+    number: int,
+    path: Path,
+    families: Families,
+    progress: Progress,
 ) -> None:
     """Measure what the model proposes for shapes that were measured before, and for as many new ones."""
     done = here / "proposals.done"
     if done.exists():
         return
-    todo = _proposed_jobs(recipe, number)
+    todo = _proposed_jobs(recipe, number, families)
     network, finished = weights.load(path), 0
     with Store(store_path) as store:
         for _, group in groupby(sorted(todo, key=lambda job: job[1].key), key=lambda job: job[1].key):
@@ -231,9 +255,9 @@ def _propose(
     done.touch()
 
 
-def _proposed_jobs(recipe: Recipe, number: int) -> list[Job]:
-    old = training(recipe.proposals // 2, recipe.seed)
-    new = training(recipe.proposals - len(old) + 12, recipe.seed + 1000 + number)[12:]
+def _proposed_jobs(recipe: Recipe, number: int, families: Families) -> list[Job]:
+    old = training(recipe.proposals // 2, recipe.seed, families)
+    new = training(recipe.proposals - len(old) + 12, recipe.seed + 1000 + number, families)[12:]
     return jobs([*old, *new], machines(host()), recipe.seed)
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
+from ..ir.activations import ACTIVATIONS
 from ..ir.build import Place, Tensor
 from ..ir.dtypes import DType, accumulator, from_numpy, i8, i32, promote, u8
 from ..ir.nodes import Expr, converted
-from .activations import ACTIVATIONS
 from .expressions import compute, sum
 from .functions import where
 from .operator import operator

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ..ir.activations import ACTIVATIONS
 from ..ir.build import Builder, Tensor
 from ..ir.dtypes import DType, accumulator, boolean
 from ..ir.nodes import Cast, Expr, Program, const, op
-from .activations import ACTIVATIONS
 from .arrays import canonical_strides
 from .products import Product
 

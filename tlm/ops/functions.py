@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.activations import ACTIVATIONS
 from ..ir.dtypes import DType, boolean, floating, from_numpy, i64
 from ..ir.nodes import Expr, Op, binary, const, converted, op, power, together
-from .activations import ACTIVATIONS
 
 Number = Expr | float
 
