@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 
 import tlm
+import tlm.ir.build
 from tlm.backend import compile
 from tlm.ir.dtypes import to_numpy
 from tlm.ir.interpret import interpret
@@ -129,4 +130,37 @@ MAPS: dict[str, Callable[[], Program]] = {
     "broadcast_to": lambda: tlm.ops.broadcast_to.program(array(1, 17), (6, 17)),
     "astype": lambda: tlm.ops.astype.program(array(6, 35), "float16"),
     "where": lambda: tlm.ops.where.program(array(6, 35, dtype="bool"), array(6, 35), array(35)),
+}
+
+
+def _attention(time: int, keys: int, heads: int, width: int, **settings: object) -> Program:
+    groups = settings.pop("groups", heads)
+    q, k = array(time, heads, width), array(keys, groups, width)
+    return tlm.ops.dot_product_attention.program(q, k, k, **settings)
+
+
+def _scores() -> Program:
+    """A softmax of a product, with a transposed factor: what a classifier ends with."""
+    b = tlm.ir.build.Builder("scores")
+    x, w = b.input("x", (9, 21), "f32"), b.input("w", (21, 19), "f32")
+    p = b.reduce("p", (9, 19), {"k": 21}, lambda i, j, k: x[i, k] * w[k, j])
+    m = b.reduce("m", (9,), {"j": 19}, lambda i, j: p[i, j], combiner="max", axes=("i",))
+    b.compute("y", (9, 19), lambda i, j: p[i, j] - m[i], output=True)
+    return b.build()
+
+
+ATTENTION: dict[str, Callable[[], Program]] = {
+    "plain": lambda: _attention(13, 19, 3, 8),
+    "causal": lambda: _attention(21, 21, 2, 17, is_causal=True),
+    "one query": lambda: _attention(1, 37, 2, 16),
+    "one head": lambda: _attention(18, 35, 1, 5),
+    "shared keys": lambda: _attention(7, 11, 4, 8, groups=2),
+    "a mask": lambda: _attention(7, 11, 2, 8, mask=array(1, 7, 11, dtype="bool")),
+    "a bias": lambda: _attention(7, 11, 2, 8, bias=array(2, 7, 11)),
+    "batches": lambda: tlm.ops.dot_product_attention.program(
+        array(2, 7, 3, 8), array(2, 9, 3, 8), array(2, 9, 3, 8)
+    ),
+    "f64": lambda: tlm.ops.dot_product_attention.program(*[array(7, 3, 8, dtype="float64")] * 3),
+    "f16": lambda: tlm.ops.dot_product_attention.program(*[array(7, 3, 8, dtype="float16")] * 3),
+    "scores": _scores,
 }

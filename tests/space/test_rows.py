@@ -31,7 +31,7 @@ def test_random_schedules_compute_the_same(name):
     program = ROWS[name]()
     assert rows(program) is not None
     asked = set()
-    for seed in range(8):
+    for seed in range(7):
         asked.update(check(program, seed, name in EXACT))
     assert asked or name == "prod of scalars"
 
@@ -39,7 +39,7 @@ def test_random_schedules_compute_the_same(name):
 @pytest.mark.parametrize("name", ROWS)
 def test_all_sentences_apply(name):
     program = ROWS[name]()
-    for seed in range(100, 130):
+    for seed in range(100, 108):
         apply(program, decided(program, seed)[1].steps)
 
 

@@ -6,7 +6,7 @@ import math
 
 from ..errors import ArgumentError
 from ..ir.build import Tensor
-from ..ir.dtypes import DType, accumulator, boolean, promote
+from ..ir.dtypes import accumulator, boolean, promote
 from ..ir.nodes import Expr, const, converted
 from .axes import aligned, broadcast
 from .expressions import compute, max, sum
@@ -76,17 +76,20 @@ def dot_product_attention(
     top = max(rows, lambda *at: score[at], {"s": keys}, name="top", axes=axes[:-1])
     e = compute(scores, lambda *at: FUNCTIONS["exp"](score[at] - top[at[:-1]]), name="E", axes=axes)
     total = sum(rows, lambda *at: e[at], {"s": keys}, name="total", axes=axes[:-1])
-    weight = compute(scores, lambda *at: e[at] / total[at[:-1]], name="weight", axes=axes)
+    part = compute(rows, lambda *at: 1 / total[at], name="part", axes=axes[:-1])
 
     def mixed(*at: Expr) -> Expr:
         *b, t, n, h, s = at
-        return weight[(*b, n, t, s)] * converted(v[(*b, s, shared(n), h)], acc)
+        return e[(*b, n, t, s)] * converted(v[(*b, s, shared(n), h)], acc)
 
-    return _cast(sum(q.shape, mixed, {"s": keys}, name="mixed", axes=(*lead, "t", "n", "h")), result)
+    # The sum of the weights divides the result, not each weight: a query has more keys than elements.
+    whole = sum(q.shape, mixed, {"s": keys}, name="mixed", axes=(*lead, "t", "n", "h"))
 
+    def scaled(*at: Expr) -> Expr:
+        *b, t, n, _ = at
+        return converted(whole[at] * part[(*b, n, t)], result)
 
-def _cast(x: Tensor, dtype: DType) -> Tensor:
-    return x if x.dtype == dtype else compute(x.shape, lambda *at: x[at], name="Y", dtype=dtype)
+    return compute(q.shape, scaled, name="Y", axes=(*lead, "t", "n", "h"))
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import ClassVar
 
 from ..ir.nodes import Alloc, Block, For, If, Program, Stmt, Var, block
-from ..ir.paths import Path, extents_of, find_loop, loops_on, paths, rebuild, with_body
+from ..ir.paths import Path, extents_of, find_loop, loops_on, rebuild, with_body
 from ..ir.walk import parts, reads, statements, targets, writes
 from .access import Access, accesses, conflicts, meet
 from .base import Rewrite, Step
@@ -61,7 +61,8 @@ class Merge(Step):
             merged = For(first.var, first.extent, _joined(first.body, moved))
             middle = (*between, merged) if down else (merged, *between)
             rest = (*around.stmts[:at], *middle, *around.stmts[to + 1 :])
-            return _private(with_body(program, rebuild(path[:-1], block(*rest))), first.var)
+            out = with_body(program, rebuild(path[:-1], block(*rest)))
+            return _private(out, first.var, _used(first) & _used(second))
 
         return rewrite
 
@@ -96,32 +97,44 @@ def _touch(a: Stmt, b: Stmt) -> bool:
     return bool(writes(a) & (reads(b) | writes(b)) or reads(a) & writes(b))
 
 
-def _private(program: Program, loop: str) -> Program:
-    """`program` with temporaries that only one iteration of `loop` at a time uses made anew in each."""
-    for buffer in [s.buffer for s in statements(program.body) if isinstance(s, Alloc)]:
+def _private(program: Program, loop: str, shared: frozenset[str]) -> Program:
+    """`program` with those of the temporaries `shared` that only one iteration of `loop` at a time uses made
+    anew in each."""
+    path = find_loop(program.body, loop)
+    assert path is not None
+    names = {s.buffer.name for s in path if isinstance(s, Alloc)} & shared
+    if names:
+        tuples = {t for s in statements(path[-1]) if len(targets(s)) > 1 for t in targets(s)}
+        names -= tuples | _used_outside(path)
+    for name in sorted(names):
         path = find_loop(program.body, loop)
         assert path is not None
         inside = path[-1]
         assert isinstance(inside, For)
-        found = _only_inside(program, path, inside, buffer.name)
-        if found is None or _carries(program, path, found, inside):
+        found = [a for a in accesses(inside) if a.buffer == name]
+        if _carries(program, path, found, inside):
             continue
+        buffer = next(s.buffer for s in path if isinstance(s, Alloc) and s.buffer.name == name)
         inner = frozenset([s.var for s in statements(inside.body) if isinstance(s, For)])
         places: Iterable[Place] = dict.fromkeys([a.indices for a in found])
         ranges = box(list(places), buffer.shape, inner, extents_of(program.body))
         shape = tuple([r.extent for r in ranges])
-        program = shrink(program, buffer.name, inside, [r.origin for r in ranges], shape)
+        program = shrink(program, name, inside, [r.origin for r in ranges], shape)
     return program
 
 
-def _only_inside(program: Program, path: Path, loop: For, buffer: str) -> list[Access] | None:
-    """The accesses to `buffer`; None where some are outside of `loop`, or it is made in it already."""
-    if any(isinstance(s, Alloc) and s.buffer.name == buffer for s in statements(loop)):
-        return None
-    every = list(paths(program.body, lambda s: not parts(s) and (buffer in targets(s) or buffer in reads(s))))
-    if any(len(p) < len(path) or p[len(path) - 1] is not loop or len(targets(p[-1])) > 1 for p in every):
-        return None
-    return [a for a in accesses(loop) if a.buffer == buffer]
+def _used(stmt: Stmt) -> frozenset[str]:
+    return reads(stmt) | writes(stmt)
+
+
+def _used_outside(path: Path) -> frozenset[str]:
+    """Buffers that are used beside the statement at the end of `path`."""
+    out: frozenset[str] = frozenset()
+    for parent, part in pairwise(path):
+        for other in parts(parent):
+            if other is not part:
+                out |= _used(other)
+    return out
 
 
 def _carries(program: Program, path: Path, found: list[Access], loop: For) -> bool:

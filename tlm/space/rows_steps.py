@@ -72,7 +72,7 @@ def steps(r: Rows, p: Plan) -> tuple[Step, ...]:
         shapes[n] = shape
         if shape.lane:
             marks.append(Vectorize(shape.lane))
-        marks += _cut_sums(out, shape)
+        marks += cut_sums(out, shape)
     body = [shapes[n] for n in r.body]
     if p.fused:
         for at in range(len(body[0].rows)):
@@ -112,7 +112,7 @@ def _shaped(out: list[Step], r: Rows, p: Plan, stage: Stage) -> Shape:
         else:
             group.append((loop, extent))
     _parts(out, shape, p)
-    shape.kept, shape.summed = _chunks(out, shape.kept), _chunks(out, shape.summed)
+    shape.kept, shape.summed = chunks(out, shape.kept), chunks(out, shape.summed)
     if len(shape.order) > 1:
         out.append(Reorder(shape.order))
     if shape.part:
@@ -140,7 +140,7 @@ def _parts(out: list[Step], shape: Shape, p: Plan) -> None:
         shape.summed[at] = (f"{loop}.1", size)
 
 
-def _chunks(out: list[Step], loops: list[tuple[str, int]]) -> list[tuple[str, int]]:
+def chunks(out: list[Step], loops: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Cut loops of more than LONG_SUM steps, of every stage alike, so that a sum can end inside of them."""
     cut: list[tuple[str, int]] = []
     for loop, trips in loops:
@@ -153,7 +153,7 @@ def _chunks(out: list[Step], loops: list[tuple[str, int]]) -> list[tuple[str, in
     return cut
 
 
-def _cut_sums(out: list[Step], shape: Shape) -> list[Step]:
+def cut_sums(out: list[Step], shape: Shape) -> list[Step]:
     """Totals of their own for chunks of long sums; the marks of the loops that bring them home."""
     if shape.stage.combiner != "sum":
         return []

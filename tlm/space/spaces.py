@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..ir.nodes import Program
 from ..target import Target
+from .attention import attention
+from .attention_space import attention_space
 from .choice import Space
 from .contraction import contraction_space
 from .conv import convolution_space
@@ -24,6 +26,9 @@ def space_for(program: Program, target: Target) -> Space:
     windowed = convolution(program)
     if windowed is not None:
         return convolution_space(windowed, target)
+    scores = attention(program)
+    if scores is not None:
+        return attention_space(scores, target)
     chain = rows(program)
     if chain is not None:
         return rows_space(chain, target)
