@@ -91,19 +91,22 @@ class _Lanes:
 
     def clamp(self, x: str, low: float, high: float) -> str:
         """x cut to [low, high]; NaN stays."""
-        x = self.pick(self.test("olt", x, self.c(low)), self.c(low), x)
+        if low > -math.inf:
+            x = self.pick(self.test("olt", x, self.c(low)), self.c(low), x)
         return self.pick(self.test("ogt", x, self.c(high)), self.c(high), x)
 
 
 def _exp(v: _Lanes, x: str) -> str:
-    # Beyond these bounds the result is 0 and inf.
-    x = v.clamp(x, -104.0, 89.0)
+    # Beyond these bounds the result is 0 and inf. Scaling 0 instead of underflowing to it matters: results
+    # too small to be normal take a hundred times as long on many processors.
+    some = v.test("uge", x, v.c(-104.0))
+    x = v.clamp(x, -math.inf if v.scales else -104.0, 89.0)
     # Adding 1.5 * 2**23 leaves the nearest integer in the low bits of the sum.
     shifted = v.fma(x, v.c(1 / math.log(2)), v.c(_SHIFT))
     whole = v.f("sub", shifted, v.c(_SHIFT))
     rest = v.fma(whole, v.c(-_LN2_HIGH), x)
     rest = v.fma(whole, v.c(-_LN2_LOW), rest)
-    value = v.horner(_EXP, rest)
+    value = v.pick(some, v.horner(_EXP, rest), v.c(0.0))
     if v.scales:
         return v.scale(value, whole)
     power = v.i("sub", v.bits(shifted), v.w(0x4B400000))
