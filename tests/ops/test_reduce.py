@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.ops.values import FEW, LAYOUTS, array, dtype_of, floats, near, normal, sizes, wide
 from tlm import ops
 from tlm.errors import ArgumentError
+from tlm.ops.settings import Random
 
 PLAIN = {"schedule": "default"}
 
@@ -92,16 +93,17 @@ def test_nan_at_every_position(dtype: str):
         assert ops.argmax(x, axis=1, schedule=schedule).tolist() == list(range(33))
 
 
-def test_long_sums_keep_their_digits():
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("schedule", ["default", "heuristic", "generate", *map(Random, range(4))], ids=str)
+def test_long_sums_keep_their_digits(schedule: Any, threads: int):
     """Kind K: a million terms."""
-    for schedule in ("default", "heuristic"):
-        got = ops.sum(np.full(10**6, 0.1, "f4"), schedule=schedule)
-        assert abs(got - 100000) < 1, schedule
-        x = normal((1024, 1024), seed=8) + np.float32(3)
-        np.testing.assert_allclose(ops.mean(x, schedule=schedule), wide(x).mean(), rtol=1e-5)
-        np.testing.assert_allclose(ops.var(x, schedule=schedule), wide(x).var(), rtol=1e-5)
-        twice = np.full((1000, 2, 1000), 1 / 255, "f4")
-        np.testing.assert_allclose(ops.sum(twice, axis=(0, 2), schedule=schedule), 3921.57, atol=0.04)
+    how = {"schedule": schedule, "threads": threads}
+    assert abs(ops.sum(np.full(10**6, 0.1, "f4"), **how) - 100000) < 1
+    x = normal((1024, 1024), seed=8) + np.float32(3)
+    np.testing.assert_allclose(ops.mean(x, **how), wide(x).mean(), rtol=1e-5)
+    np.testing.assert_allclose(ops.var(x, **how), wide(x).var(), rtol=1e-5)
+    twice = np.full((1000, 2, 1000), 1 / 255, "f4")
+    np.testing.assert_allclose(ops.sum(twice, axis=(0, 2), **how), 3921.57, atol=0.04)
 
 
 def test_half_types_are_summed_in_f32():

@@ -16,9 +16,13 @@ from ..schedule.steps import (
     Step,
     Vectorize,
 )
-from .contraction_choices import CHAIN, LONG_SUM, ceil
+from .contraction_choices import CHAIN, ceil
 from .rows import Rows
 from .stages import Stage
+
+LONGEST = 4 * CHAIN
+"""Terms that one running total takes: each lane has its own, so that only sums of many thousand terms have
+more, and are cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +145,10 @@ def _parts(out: list[Step], shape: Shape, p: Plan) -> None:
 
 
 def chunks(out: list[Step], loops: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Cut loops of more than LONG_SUM steps, of every stage alike, so that a sum can end inside of them."""
+    """Cut loops of more than LONGEST steps, of every stage alike, so that a sum can end inside of them."""
     cut: list[tuple[str, int]] = []
     for loop, trips in loops:
-        while trips > LONG_SUM:
+        while trips > LONGEST:
             size = CHAIN if trips <= CHAIN * CHAIN else CHAIN * CHAIN
             out.append(Split(loop, size))
             cut.append((f"{loop}.0", ceil(trips, size)))
@@ -159,7 +163,7 @@ def cut_sums(out: list[Step], shape: Shape) -> list[Step]:
         return []
     chain, ends = 1, list[str]()
     for loop, trips in reversed(shape.summed):
-        if chain > 1 and chain * trips > LONG_SUM:
+        if chain > 1 and chain * trips > LONGEST:
             ends.append(loop)
             chain = trips
         else:
