@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ..ir.nodes import Program
 from ..target import Target
 from .attention import attention
@@ -17,20 +20,20 @@ from .problem import contraction
 from .rows import rows
 from .rows_space import rows_space
 
+FAMILIES: tuple[tuple[Callable[[Program], Any], Callable[[Any, Target], Space]], ...] = (
+    (contraction, contraction_space),
+    (convolution, convolution_space),
+    (attention, attention_space),
+    (rows, rows_space),
+    (maps, maps_space),
+)
+"""(what reads a problem out of a program or gives None, the space of such problems), the narrowest first."""
+
 
 def space_for(program: Program, target: Target) -> Space:
     """The space of `program` (unscheduled) on `target`; every sentence in it is a legal schedule."""
-    product = contraction(program)
-    if product is not None:
-        return contraction_space(product, target)
-    windowed = convolution(program)
-    if windowed is not None:
-        return convolution_space(windowed, target)
-    scores = attention(program)
-    if scores is not None:
-        return attention_space(scores, target)
-    chain = rows(program)
-    if chain is not None:
-        return rows_space(chain, target)
-    elementwise = maps(program)
-    return plain_space(program, target) if elementwise is None else maps_space(elementwise, target)
+    for read, space in FAMILIES:
+        found = read(program)
+        if found is not None:
+            return space(found, target)
+    return plain_space(program, target)
