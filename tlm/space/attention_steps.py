@@ -19,8 +19,8 @@ from ..schedule.steps import (
     Vectorize,
 )
 from .attention import Attention, Product
-from .contraction_choices import CHAIN, LONG_SUM, ceil
-from .rows_steps import Shape, chunks, cut_sums, inner_order
+from .contraction_choices import CHAIN, ceil
+from .rows_steps import LONGEST, Shape, chunks, cut_sums, inner_order
 from .stages import Stage
 
 
@@ -78,9 +78,9 @@ def _tiles(out: list[Step], a: Attention, p: Plan, x: Product, columns: int, pac
     if columns > 1:
         out.append(Split(lane, p.lanes))
         side, lane = (f"{n}.1.0",), f"{n}.1.1"
-    long = stage.extent(x.k) > LONG_SUM
+    long = stage.extent(x.k) > LONGEST
     if long:
-        out.append(Split(k, max(CHAIN, ceil(stage.extent(x.k), LONG_SUM))))
+        out.append(Split(k, max(CHAIN, ceil(stage.extent(x.k), LONGEST))))
     deep = (f"{k}.0", f"{k}.1") if long else (k,)
     row, tiles = f"{m}.1.1", {"m": f"{m}.1.0", "n": f"{n}.0"}
     order = [tiles[axis] for axis in p.inner]
