@@ -99,7 +99,17 @@ def integers(b: Builder) -> None:
     )
 
 
-FILLS = [batched, transposed, gelu, softmax, convolution, padded, argmax, welford, integers]
+def single(b: Builder) -> None:
+    """No dimension: the position and the variance of a whole array."""
+    x = b.input("X", (13,), "f32")
+    _, at = b.reduce(
+        ("v", "n"), (), over={"k": 13}, combiner="argmax", fn=lambda k: (x[k], Cast(k, i64)), axes=(),
+    )  # fmt: skip
+    total = b.reduce("t", (), over={"k": 13}, fn=lambda k: x[k] * x[k], axes=())
+    b.compute("y", (), lambda: total[()] / 13.0 + Cast(at[()], f32), axes=(), output=True)
+
+
+FILLS = [batched, transposed, gelu, softmax, convolution, padded, argmax, welford, integers, single]
 
 
 @pytest.mark.parametrize("fill", FILLS, ids=lambda f: f.__name__)
@@ -182,6 +192,21 @@ def test_arrays_lie_as_those_of_numpy_strided_and_guarded():
     assert out.intact()
     out.raw[out.start + out.size] = 0
     assert not out.intact()
+
+
+def test_below_the_normal_numbers_a_rounding_is_as_large_as_the_least_of_them():
+    def silu(b: Builder) -> None:
+        x = b.input("X", (3,), "f32")
+        b.compute("y", (3,), lambda i: x[i] * op("logistic", x[i]), output=True)
+
+    program, x = build(silu), np.array([-100.0, -101.5, -97.0], np.float32)
+    (want,) = reference(program, [x])
+    exact = (x.astype(np.float64) / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)
+    off = exact * np.float32(1 + 2.5e-3)
+    assert (off != exact).all()
+    assert agrees(off, want)
+    assert Expected(want).met_by(off)
+    assert not agrees(np.float32(2) * exact, want)
 
 
 def test_bounds_are_not_loose():

@@ -16,6 +16,8 @@ import numpy as np
 from ..ir.dtypes import DType
 
 _UNIT = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
+# The smallest number of the type with that unit: below the normal numbers a rounding is as large as this.
+_LEAST = {2.0**-11: 2.0**-24, 2.0**-8: 2.0**-133, 2.0**-24: 2.0**-149, 2.0**-53: 5e-324}
 # Vector math functions are good to 4 units in the last place; twice that is still far from a wrong result.
 _FUNCTION_ULPS = 8.0
 
@@ -41,10 +43,15 @@ def summed(terms: int) -> float:
     return min(float(terms), 6.0 * math.sqrt(terms) + 8.0)
 
 
+def rounding(v: Any, u: float, ulps: float = 1.0) -> Any:
+    """How far `v` may move when it is rounded to a type of unit roundoff `u`, `ulps` times."""
+    return ulps * (u * np.abs(v) + _LEAST.get(u, 0.0))
+
+
 def rounded(x: Bounded, dtype: DType) -> Bounded:
     """`x` after a conversion to `dtype`."""
     u = unit(dtype)
-    return Bounded(x.value, x.error + u * np.abs(x.value)) if u else x
+    return Bounded(x.value, x.error + rounding(x.value, u)) if u else x
 
 
 def _add(a: Bounded, b: Bounded, u: float) -> Bounded:
@@ -61,15 +68,14 @@ def _mul(a: Bounded, b: Bounded, u: float) -> Bounded:
     v = a.value * b.value
     if not u:
         return Bounded(v)
-    return Bounded(
-        v, np.abs(a.value) * b.error + np.abs(b.value) * a.error + a.error * b.error + u * np.abs(v)
-    )
+    moved = np.abs(a.value) * b.error + np.abs(b.value) * a.error + a.error * b.error
+    return Bounded(v, moved + rounding(v, u))
 
 
 def _div(a: Bounded, b: Bounded, u: float) -> Bounded:
     v = a.value / b.value
     room = np.maximum(np.abs(b.value) - b.error, np.finfo(np.float64).tiny)
-    return Bounded(v, (a.error + np.abs(v) * b.error) / room + u * np.abs(v))
+    return Bounded(v, (a.error + np.abs(v) * b.error) / room + rounding(v, u))
 
 
 def _fma(a: Bounded, b: Bounded, c: Bounded, u: float) -> Bounded:
@@ -81,13 +87,13 @@ def _pow(a: Bounded, b: Bounded, u: float) -> Bounded:
         return Bounded(a.value**b.value)
     v = np.power(a.value, b.value)
     moved = np.abs(v * b.value / a.value) * a.error + np.abs(v * np.log(np.abs(a.value))) * b.error
-    return Bounded(v, np.nan_to_num(moved, posinf=0.0) + _FUNCTION_ULPS * u * np.abs(v))
+    return Bounded(v, np.nan_to_num(moved, posinf=0.0) + rounding(v, u, _FUNCTION_ULPS))
 
 
 def _atan2(a: Bounded, b: Bounded, u: float) -> Bounded:
     v = np.arctan2(a.value, b.value)
     far = np.maximum(np.hypot(a.value, b.value), np.finfo(np.float64).tiny)
-    return Bounded(v, (a.error + b.error) / far + _FUNCTION_ULPS * u * np.abs(v))
+    return Bounded(v, (a.error + b.error) / far + rounding(v, u, _FUNCTION_ULPS))
 
 
 def _where(c: Bounded, a: Bounded, b: Bounded, u: float) -> Bounded:
@@ -119,8 +125,8 @@ def _function(f: Callable[[Any], Any]) -> Callable[..., Bounded]:
         v = f(x.value)
         if np.any(x.error):
             moved = np.maximum(np.abs(f(x.value + x.error) - v), np.abs(f(x.value - x.error) - v))
-            return Bounded(v, np.nan_to_num(moved, posinf=0.0) + _FUNCTION_ULPS * u * np.abs(v))
-        return Bounded(v, _FUNCTION_ULPS * u * np.abs(v))
+            return Bounded(v, np.nan_to_num(moved, posinf=0.0) + rounding(v, u, _FUNCTION_ULPS))
+        return Bounded(v, rounding(v, u, _FUNCTION_ULPS))
 
     return rule
 

@@ -158,6 +158,10 @@ class _Run:
 
     def write(self, name: str, places: tuple[Any, ...], result: Bounded, mask: Any) -> None:
         target = self.known[name]
+        if not places:
+            np.copyto(target.value, result.value, where=mask)
+            np.copyto(target.error, result.error, where=mask)
+            return
         at = tuple(p[mask] for p in places)
         target.value[at] = np.broadcast_to(result.value, mask.shape)[mask]
         target.error[at] = np.broadcast_to(result.error, mask.shape)[mask]
