@@ -109,10 +109,11 @@ class _Emitter(Values):
         updates = [n for n in walk(loop.body) if isinstance(n, Update) and loop.var in n.axes]
         found = frozenset(t for u in updates for t in u.targets)
         for n in walk(loop.body):
-            touched = (
-                frozenset() if n in updates or not isinstance(n, Store | Update) else reads(n) | writes(n)
-            )
-            touched |= frozenset() if n not in updates else frozenset(x for v in n.values for x in reads(v))
+            touched = frozenset[str]()
+            if isinstance(n, Update) and n in updates:
+                touched = frozenset(x for v in n.values for x in reads(v))
+            elif isinstance(n, Store | Update):
+                touched = reads(n) | writes(n)
             if touched & found:
                 raise race.RaceError(
                     f"vectorize loop {loop.var} reduces into {', '.join(sorted(touched & found))} across its "

@@ -13,6 +13,7 @@ Primitives keep every extent a constant; lowering adds run-time bounds (`For.bou
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -140,6 +141,18 @@ class Const(_Arithmetic):
 
     value: int | float | bool
     dtype: DType = i64
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same bits: 0.0 is not -0.0, and nan is nan."""
+        if other.__class__ is not Const or self.dtype != other.dtype:
+            return False
+        a, b = self.value, other.value
+        if a == b:
+            return a != 0 or math.copysign(1.0, a) == math.copysign(1.0, b)
+        return a != a and b != b
+
+    def __hash__(self) -> int:
+        return hash((self.value if self.value == self.value else "nan", self.dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import product
 
 from ..ir.affine import Affine, affine
 from ..ir.nodes import NOTHING, Alloc, Block, Buffer, Expr, For, If, Prefetch, Stmt, Store, Update
-from ..ir.walk import rewrap, writes
+from ..ir.walk import rewrap, statements, writes
 from .nests import is_read, loads_in
 
 # Bytes on the stack, as threads may have little: of one buffer, and of all that are alive at once.
@@ -35,11 +35,8 @@ def place(stmt: Stmt, room: int = STACK_TOTAL) -> Stmt:
     """`stmt` with dead temporaries gone and the others in the fastest memory that can hold them."""
     match stmt:
         case Alloc(buffer, body):
-            if not is_read(body, buffer.name):
-                body = without_writes(body, buffer.name)
-                # A reduction over tuples needs all of its targets.
-                if buffer.name not in writes(body):
-                    return place(body, room)
+            if not is_read(body, buffer.name) and not _is_part(body, buffer.name):
+                return place(without_writes(body, buffer.name), room)
             buffer = _placed(buffer, body, room)
             if buffer.memory == "stack":
                 room -= buffer.size * buffer.dtype.bytes
@@ -53,6 +50,11 @@ def place(stmt: Stmt, room: int = STACK_TOTAL) -> Stmt:
             new = [s for s in [place(s, room) for s in stmts] if s != NOTHING]
             return NOTHING if not new else new[0] if len(new) == 1 else Block(tuple(new))
     return stmt
+
+
+def _is_part(stmt: Stmt, name: str) -> bool:
+    """Whether a reduction over tuples has `name` among its targets: it compares with what is there."""
+    return any(isinstance(s, Update) and name in s.targets and len(s.targets) > 1 for s in statements(stmt))
 
 
 def without_writes(stmt: Stmt, name: str) -> Stmt:

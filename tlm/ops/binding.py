@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number in place of an operand; 2 and 2.0 are equal but not the same."""
+    """A number among the settings, equal to one that is written the same.
+
+    For Python 1, 1.0 and True are equal, 0.0 and -0.0 too, and nan is not equal to itself.
+    """
 
     kind: type
-    value: float
+    text: str
+    value: float = field(compare=False)
+
+    @staticmethod
+    def of(value: float) -> Number:
+        return Number(type(value), repr(value), value)
 
 
 class Binding:
@@ -76,7 +84,7 @@ class Binding:
                 operands += value
                 settings.append((parameter, Group(slots)))
             elif parameter in self.numbers and isinstance(value, (int, float)):
-                settings.append((parameter, Number(type(value), value)))
+                settings.append((parameter, Number.of(value)))
             elif parameter in self.operands and value is not None:
                 settings.append((parameter, Slot(len(operands))))
                 operands.append(value)
@@ -89,13 +97,12 @@ class Binding:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, value in settings:
-            given = value
             if isinstance(value, Slot):
                 given = tensors[value.position]
-            elif isinstance(value, Number):
-                given = value.value
             elif isinstance(value, Group):
                 given = [tensors[s.position] for s in value.slots]
+            else:
+                given = _given(value)
             kind = self.signature.parameters[name].kind
             if kind == inspect.Parameter.VAR_POSITIONAL:
                 args += given
@@ -120,14 +127,23 @@ class Binding:
         return out
 
 
+def _given(value: Any) -> Any:
+    """A setting as the operator's function takes it."""
+    if isinstance(value, Number):
+        return value.value
+    return tuple(map(_given, value)) if isinstance(value, tuple) else value
+
+
 def plain(name: str, parameter: str, value: Any) -> Any:
-    """A setting as a value that can be a key: tuples for lists, Python numbers for numpy's."""
+    """A setting as a value that can be a key: tuples for lists, a Number for numbers, numpy's too."""
     if isinstance(value, np.ndarray) and value.ndim:
         value = value.tolist()
     if isinstance(value, (list, tuple)):
         return tuple([plain(name, parameter, v) for v in value])
     if isinstance(value, (np.generic, np.ndarray)):
-        return value.item()
+        value = value.item()
+    if isinstance(value, (bool, int, float)):
+        return Number.of(value)
     if not isinstance(value, Hashable):
         raise ArgumentError(f"{name}: {parameter} cannot be {value!r}")
     return value
@@ -140,7 +156,7 @@ def quick(x: Any) -> Any:
         return x.shape, x.strides, x.dtype
     if kind is list or kind is tuple:
         return kind, *map(quick, x)
-    return kind, x
+    return kind, repr(x) if kind is float else x
 
 
 def arrays_in(args: Sequence[Any]) -> list[np.ndarray]:

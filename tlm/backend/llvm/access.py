@@ -229,6 +229,12 @@ class Access:
             self._store_lanes(value)
         elif e.mask is None:
             e.function.line(f"store {vector(self.element, n)} {value}, ptr {self.address()}, align {size}")
+        elif isinstance(e.mask, tuple) and sum(e.mask) == 1:
+            # LLVM 22 stores too many bytes for one lane of a vector of narrow integers.
+            lane = e.mask.index(True)
+            at = e.pure(f"getelementptr i8, ptr {self.address()}, i64 {lane * size}")
+            one = e.pure(f"extractelement {vector(self.element, n)} {value}, i64 {lane}")
+            e.function.line(f"store {self.element} {one}, ptr {at}, align {size}")
         else:
             name = f"llvm.masked.store.{suffix(self.element, n)}.p0"
             e.function.line(

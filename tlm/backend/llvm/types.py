@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from functools import cache
 
@@ -43,9 +44,14 @@ def suffix(element: str, lanes: int) -> str:
     return short if lanes == 1 else f"v{lanes}{short}"
 
 
-@cache
 def literal(value: float | bool, dtype: DType, lanes: int = 1) -> str:
     """A constant, the same in every lane."""
+    return _signed(value, math.copysign(1.0, value), dtype, lanes)
+
+
+@cache
+def _signed(value: float | bool, sign: float, dtype: DType, lanes: int) -> str:
+    """`literal`, where `sign` tells -0.0 from 0.0, which are equal."""
     one = _literal(value, dtype)
     if lanes > 1 and one in _ZEROS:
         return "zeroinitializer"
