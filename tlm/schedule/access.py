@@ -3,17 +3,20 @@
 Two accesses f(x) and g(y) of one buffer meet where every dimension of f(x) - g(y) is zero. A loop around both
 is settled when that forces its two values to be equal: its coefficient is larger than all the rest of the
 difference can reach (a mixed-radix argument, exact for the indices that splits make). Guards bound what a
-group of terms reaches, and x // c and x % c count as variables that, once both are settled, settle x.
+group of terms reaches, and x // c and x % c count as variables that, once both are settled, settle x. So the
+digits of a fused index, v // (b * c), v // c % b and v % c, settle v.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import gcd
 
 from ..ir.affine import Affine, bound, conjuncts, interval
 from ..ir.dtypes import i64
-from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Op, Prefetch, Stmt, Store, Update, Var
+from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Op, Prefetch, Stmt, Store, Update, Var, const, op
+from ..ir.simplify import simplify
 from ..ir.walk import free_vars, loads
 
 Extents = Mapping[str, int]
@@ -104,7 +107,13 @@ def meet(a: Access, b: Access, fixed: frozenset[str], extents: Extents) -> froze
         at += 1
         if new:
             settled |= new
-            equations += [e for key in new for e in _opened(key, settled)]
+            settled |= {_reduced(key, limits, extents) for key in new}
+            for equation in _opened(settled, limits, extents):
+                if equation not in equations:
+                    equations.append(equation)
+            # Those that this adds are joined in turn.
+            for equation in equations:
+                equations += [e for e in _joined(equation, settled) if e not in equations]
             at = 0
     return frozenset(k for k in settled if isinstance(k, str) and k in common)
 
@@ -229,14 +238,60 @@ def _span(key: Key, extents: Extents) -> int:
     return high - low
 
 
-def _opened(key: Key, settled: set[Key]) -> list[_Equation]:
-    """What follows from a key that is not a plain variable being equal in both iterations."""
-    if isinstance(key, Affine):
-        return [_Equation(0, 0, dict(key.terms))]
-    if isinstance(key, Op) and key.op in ("floordiv", "mod"):
-        twin = Op("mod" if key.op == "floordiv" else "floordiv", key.args, key.dtype)
-        if twin in settled:
-            terms = linear(key.args[0])
-            terms.pop("", None)
-            return [_Equation(0, 0, terms)]
-    return []
+def _opened(settled: set[Key], limits: list[Limit], extents: Extents) -> Iterator[_Equation]:
+    """What follows from keys that are not plain variables being equal in both iterations."""
+    for key in settled:
+        match key:
+            case Affine():
+                yield _Equation(0, 0, dict(key.terms))
+            case Op("mod", (x, Const(n))) if int(n) > 0:
+                quotient = linear(simplify(_quotient(x, int(n)), extents))
+                forms = {op("floordiv", x, const(int(n)))}, set(quotient) - {""}
+                if any(
+                    all(_is_settled(_reduced(k, limits, extents), settled) for k in form) for form in forms
+                ):
+                    yield _Equation(0, 0, {k: c for k, c in linear(x).items() if k})
+
+
+def _reduced(key: Key, limits: list[Limit], extents: Extents) -> Key:
+    """(g * x + r) // (g * m) as x // m, for 0 <= r < g: the form in which quotients are compared."""
+    match key:
+        case Op("floordiv", (y, Const(n))) if int(n) > 0:
+            terms = linear(y)
+            start = terms.pop("", 0)
+            for g in sorted({gcd(c, int(n)) for c in terms.values()} - {1, n}, reverse=True):
+                low, high = _reach({k: c for k, c in terms.items() if c % g}, limits, extents)
+                if low + start % g >= 0 and high + start % g < g:
+                    rest: Expr = const(start // g)
+                    for k, c in terms.items():
+                        atom = Var(k) if isinstance(k, str) else k
+                        if c % g == 0 and not isinstance(atom, Affine):
+                            rest = op("add", rest, op("mul", atom, const(c // g)))
+                    return simplify(op("floordiv", rest, const(int(n) // g)), extents)
+    return key
+
+
+def _joined(e: _Equation, settled: set[Key]) -> Iterator[_Equation]:
+    """`e` times p with y in place of p * (y // p), where y % p is settled: y is the sum of both."""
+    for key, c in e.terms.items():
+        match key:
+            case Op("floordiv", (y, Const(n)), dtype) if Op("mod", (y, Const(n, dtype)), dtype) in settled:
+                p = int(n)
+                terms = {k: f * p for k, f in e.terms.items() if k != key}
+                for k, f in linear(y).items():
+                    terms[k] = terms.get(k, 0) + c * f
+                yield _Equation(e.lo * p, e.hi * p, {k: f for k, f in terms.items() if f and k})
+
+
+def _quotient(x: Expr, n: int) -> Expr:
+    """x // n as one division: floor((a + floor(y / p)) / n) = floor((p * a + y) / (p * n)), for integers a.
+
+    The digits of a fused index have forms of their own (v // p % n is a remainder of v // p, or, after a
+    split of v, of a sum with a quotient in it); the next digit is always a quotient of v.
+    """
+    for key, c in linear(x).items():
+        match key:
+            case Op("floordiv", (y, Const(p))) if c == 1 and int(p) > 0:
+                rest = op("sub", x, key)
+                return _quotient(op("add", op("mul", rest, const(int(p))), y), int(p) * n)
+    return op("floordiv", x, const(n))
