@@ -107,6 +107,8 @@ def test_cache_shows_and_clears(monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
         (("run", "matmul", "2", "2", "2", "--activation", "relu"), ArgumentError),
         (("run", "linear", "2", "2", "2", "--activation", "no"), ArgumentError),
         (("bench", "16x16"), ArgumentError),
+        (("run", "foo"), ArgumentError),
+        (("run", "matmul"), ArgumentError),
     ],
 )
 def test_wrong_calls(words: tuple[str, ...], error: type[TlmError]):

@@ -72,7 +72,7 @@ def test_linear_says_what_it_takes():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: tlm.Search(trials=0), "Search.trials is a number of at least 1"),
+        (lambda: tlm.Search(trials=0), "Search.trials is an integer of at least 1"),
         (lambda: tlm.Search(seconds=-1), "Search.seconds"),
         (lambda: tlm.Generate(samples=0), "Generate.samples"),
         (lambda: tlm.Generate(temperature=-1), "Generate.temperature"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .ahead import Ahead as Ahead
+    from .ahead import check_name as check_name
     from .ahead import save as save
     from .compiler import assembly as assembly
     from .compiler import compile as compile
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from .kernel import Kernel as Kernel
 
 _LAZY = {
-    "Ahead": "ahead", "Kernel": "kernel", "assembly": "compiler", "compile": "compiler",
-    "cross_compile": "compiler", "save": "ahead", "use_cache": "cache",
+    "Ahead": "ahead", "Kernel": "kernel", "assembly": "compiler", "check_name": "ahead",
+    "compile": "compiler", "cross_compile": "compiler", "save": "ahead", "use_cache": "cache",
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import tempfile
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,6 +59,12 @@ class Ahead:
         return f"{compiler} -O2 main.c {self.name}.o {self.libraries} -o main"
 
 
+def check_name(name: Any) -> None:
+    """ArgumentError where `name` cannot be a part of names of files and of C."""
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
+        raise ArgumentError(f"name= becomes names of files and of C: letters, digits, _; got {name!r}")
+
+
 def save(directory: str | os.PathLike[str], ahead: Ahead) -> Path:
     """Write the three files to `directory`, all or none; returns the directory.
 
@@ -67,8 +73,7 @@ def save(directory: str | os.PathLike[str], ahead: Ahead) -> Path:
     """
     if ahead.target.kind != "cpu":
         raise BackendError(f"only kernels for CPUs are saved as object files, not for {ahead.target.name}")
-    if not (ahead.name.isascii() and ahead.name.isidentifier()):
-        raise ArgumentError(f"name= becomes names of files and of C: letters, digits, _; got {ahead.name!r}")
+    check_name(ahead.name)
     final = Path(directory)
     files = {
         f"{ahead.name}.o": ahead.code,

@@ -16,7 +16,7 @@ app = typer.Typer(
 )
 
 Op = Annotated[str, typer.Argument(help="Operator: matmul or linear.")]
-Extents = Annotated[list[int], typer.Argument(help="matmul: [B ...] M K N. linear: M K N.")]
+Extents = Annotated[list[int] | None, typer.Argument(help="matmul: [B ...] M K N. linear: M K N.")]
 Dtype = Annotated[str, typer.Option(help="f32, f64, f16, bf16, i8, ... of the operands.")]
 Activation = Annotated[str | None, typer.Option(help="linear: relu, gelu, silu, sigmoid or tanh.")]
 How = Annotated[str, typer.Option(help="default, heuristic, random, search, generate or generate+measure.")]
@@ -36,7 +36,7 @@ def _limit_libraries(threads: int | None) -> None:
 @app.command()
 def run(
     op: Op,
-    extents: Extents,
+    extents: Extents = None,
     dtype: Dtype = "f32",
     activation: Activation = None,
     schedule: How = "generate",
@@ -49,7 +49,7 @@ def run(
     from .running import run_once
     from .workload import workload
 
-    work = workload(op, extents, dtype, activation)
+    work = workload(op, extents or (), dtype, activation)
     report = run_once(work, schedule, target, threads)
     print(json.dumps(report.to_json()) if as_json else report.text())
     if not report.right:
@@ -59,7 +59,7 @@ def run(
 @app.command()
 def show(
     op: Op,
-    extents: Extents,
+    extents: Extents = None,
     dtype: Dtype = "f32",
     activation: Activation = None,
     schedule: How = "generate",
@@ -75,7 +75,7 @@ def show(
     from .showing import as_text, as_values
     from .workload import workload
 
-    kernel = kernel_of(workload(op, extents, dtype, activation), schedule, target, threads)
+    kernel = kernel_of(workload(op, extents or (), dtype, activation), schedule, target, threads)
     if as_json:
         print(json.dumps(as_values(kernel, source=source, assembly=assembly)))
     else:

@@ -27,7 +27,7 @@ def store_path(given: Path | None) -> Path:
 @app.command()
 def search(
     op: Op,
-    extents: Extents,
+    extents: Extents = None,
     dtype: Dtype = "f32",
     activation: Activation = None,
     target: Machine = "cpu",
@@ -46,7 +46,7 @@ def search(
     from ..search.evolve import search as evolve
     from .workload import workload
 
-    work, goal = workload(op, extents, dtype, activation), machine(target, threads)
+    work, goal = workload(op, extents or (), dtype, activation), machine(target, threads)
     program = work.ours().program(*work.operands(), **work.options)
     with Store(store_path(store)) as kept, Measurer(goal) as measurer, progress() as show:
         result = evolve(

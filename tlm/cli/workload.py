@@ -64,7 +64,7 @@ def workload(op: str, extents: Sequence[int], dtype: str = "f32", activation: st
         raise ArgumentError(f"unknown operator {op!r}; known are {', '.join(_SHAPES)}")
     if len(extents) < 3 or (op == "linear" and len(extents) != 3) or min(extents) < 1:
         raise ArgumentError(
-            f"{op} takes extents {_USAGE[op]}, each at least 1; got {' '.join(map(str, extents))}"
+            f"{op} takes extents {_USAGE[op]}, each at least 1; got {' '.join(map(str, extents)) or 'none'}"
         )
     if activation is not None and op != "linear":
         raise ArgumentError(f"only linear takes an activation, not {op}")

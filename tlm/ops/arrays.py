@@ -47,6 +47,14 @@ def canonical_strides(shape: Shape, strides: Shape) -> Shape | None:
     return None if found == row_major(shape) else found
 
 
+def from_numbers(name: str, x: Any) -> np.ndarray:
+    """A number, or a nested list of them, as an array; ArgumentError where its parts differ in length."""
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise ArgumentError(f"{name}: {x!r} cannot be read as an array: {error}") from None
+
+
 def read(x: Any) -> tuple[Spec, bool]:
     """The spec under which a kernel sees `x`, and whether `x` must be copied (to C order) first.
 

@@ -104,6 +104,10 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
             f"dot_product_attention: batch and width agree, key and value have one shape, and the heads of "
             f"query are a multiple of theirs; got {shapes}"
         )
+    if k.shape[-3] == 0:
+        raise ArgumentError(
+            f"dot_product_attention needs at least one key: the softmax of none; got {shapes}"
+        )
     for name, x in (("query", q), ("key", k), ("value", v)):
         if not x.dtype.is_float:
             raise ArgumentError(f"dot_product_attention is for floats, {name} is {x.dtype}")

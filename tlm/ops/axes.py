@@ -11,10 +11,15 @@ from ..ir.build import default_axes
 from ..ir.nodes import Expr
 
 
+def _no_bool(axis: Any) -> Any:
+    # A bool has an index, but True is no axis.
+    return None if isinstance(axis, bool) else axis
+
+
 def one(name: str, axis: Any, rank: int) -> int:
     """`axis` as a number from 0 on; ArgumentError where an array of `rank` dimensions has none such."""
     try:
-        found = operator.index(axis)
+        found = operator.index(_no_bool(axis))
     except TypeError:
         raise ArgumentError(f"{name}: axis is an integer, got {axis!r}") from None
     if not -rank <= found < rank:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..backend import cache as disk
+from ..errors import ArgumentError
 
 FORMAT = 1
 _LIMIT = 1 << 20
@@ -21,7 +22,9 @@ def cache(enabled: bool | None = None) -> bool:
     Kernels that this process has already compiled stay in use.
     """
     if enabled is not None:
-        disk.use_cache(bool(enabled))
+        if not isinstance(enabled, bool):
+            raise ArgumentError(f"tlm.cache takes True, False or None, got {enabled!r}")
+        disk.use_cache(enabled)
     return disk.enabled()
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from ..errors import ArgumentError
 from ..ir.activations import ACTIVATIONS
 from ..ir.build import Place, Tensor
-from ..ir.dtypes import DType, accumulator, from_numpy, i8, i32, promote, u8
+from ..ir.dtypes import DType, accumulator, i8, i32, promote, u8
 from ..ir.nodes import Expr, converted
+from .dtypes import element_type
 from .expressions import compute, sum
 from .functions import where
 from .operator import operator
@@ -146,16 +147,10 @@ def _describe(
         result = i32 if {x.dtype, w.dtype} <= {i8, u8} else promote(x.dtype, w.dtype)
         result = result if b is None else promote(result, b.dtype)
     else:
-        result = from_numpy(dtype) if isinstance(dtype, str) else from_numpy(_numpy(dtype))
+        result = element_type(name, dtype)
     if activation is not None and not result.is_float and activation != "relu":
         raise ArgumentError(f"{name}: activation {activation!r} is for floats, the result is {result}")
     return Convolution(name, (), count, images, kernels, result, activation_of(activation))
-
-
-def _numpy(dtype: Any) -> Any:
-    import numpy as np
-
-    return np.dtype(dtype)
 
 
 def _conv(

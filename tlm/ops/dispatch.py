@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..target import Target
 from . import kept
-from .arrays import Spec, numpy_dtype, read
+from .arrays import Spec, from_numbers, numpy_dtype, read
 from .foreign import Back, to_arrays
 from .products import Problem
 from .runner import Runner, check_out
@@ -40,7 +40,8 @@ class Operator:
         self._calls: dict[Hashable, Runner] = {}
 
     def _problem(self, operands: tuple[Any, ...], params: tuple[Any, ...]) -> Problem:
-        specs = [read(np.asarray(x) if isinstance(x, (list, tuple, int, float)) else x)[0] for x in operands]
+        numbers = (list, tuple, int, float)
+        specs = [read(from_numbers(self.__name__, x) if isinstance(x, numbers) else x)[0] for x in operands]
         return self._describe(tuple(specs), params)
 
     def _program(self, operands: tuple[Any, ...], params: tuple[Any, ...]) -> Program:

@@ -10,8 +10,9 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.build import Tensor
-from ..ir.dtypes import DType, accumulator, from_numpy, promote
+from ..ir.dtypes import DType, accumulator, promote
 from ..ir.nodes import Expr, converted
+from .dtypes import element_type
 from .expressions import compute, sum
 from .operator import operator
 
@@ -41,9 +42,7 @@ def einsum(subscripts: str, *operands: Tensor, dtype: Any = None) -> Tensor:
     for x in operands[1:]:
         result = promote(result, x.dtype)
     if dtype is not None:
-        import numpy as np
-
-        result = from_numpy(np.dtype(dtype))
+        result = element_type("einsum", dtype)
     acc = accumulator(result)
     terms = [_Term(x, letters) for x, letters in zip(operands, inputs, strict=True)]
     while len(terms) > 2:

@@ -6,15 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ..errors import ArgumentError
 from ..ir.build import Tensor
-from ..ir.dtypes import boolean, floating, from_numpy
 from ..ir.nodes import Expr, converted, op, together
 from .axes import aligned, broadcast
+from .dtypes import element_type
 from .expressions import compute
-from .functions import FUNCTIONS
+from .functions import FUNCTIONS, number, rounded_once
 from .operator import FormulaOperator, operator
 
 f = FUNCTIONS
@@ -51,9 +49,7 @@ def _numeric(name: str, symbol: Callable[[Expr, Expr], Expr]) -> Callable[[Expr,
 
     def formula(x: Expr, y: Expr) -> Expr:
         a, b = together(x, y)
-        if a.dtype == boolean:
-            raise ArgumentError(f"{name} is not for bools; use logical_xor, or cast them")
-        return symbol(a, b)
+        return symbol(number(name, a), b)
 
     return formula
 
@@ -86,7 +82,7 @@ _UNARY: dict[str, tuple[Callable[[Expr], Expr], str]] = {
     "round": (f["round"], "The nearest whole number, ties to even."),
     "trunc": (f["trunc"], "x without its fraction."),
     "abs": (f["abs"], "The absolute value."),
-    "negative": (lambda x: -x, "-x."),
+    "negative": (lambda x: -number("negative", x), "-x."),
     "sign": (f["sign"], "-1, 0 or 1 by the sign of x; NaN for NaN."),
     "square": (lambda x: x * x, "x * x."),
     "reciprocal": (lambda x: 1 / x, "1 / x; integers compute in floats."),
@@ -138,8 +134,7 @@ def gelu(x: Tensor, approximate: bool = True) -> Tensor:
     """
 
     def exact(v: Expr) -> Expr:
-        value = converted(v, floating(v.dtype))
-        return value * 0.5 * op("erfc", value * -math.sqrt(0.5))
+        return rounded_once(lambda u: u * 0.5 * op("erfc", u * -math.sqrt(0.5)), v)
 
     return mapped("gelu", f["gelu"] if approximate else exact, x)
 
@@ -180,4 +175,5 @@ def pow(x: Tensor, y: Tensor | float) -> Tensor:
 @operator
 def astype(x: Tensor, dtype: Any) -> Tensor:
     """x as `dtype`. Float to integer truncates toward zero and saturates, NaN gives 0, as in JAX."""
-    return mapped("astype", lambda v: converted(v, from_numpy(np.dtype(dtype))), x)
+    goal = element_type("astype", dtype)
+    return mapped("astype", lambda v: converted(v, goal), x)

@@ -20,9 +20,10 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.build import Builder, Place, Tensor
-from ..ir.dtypes import DType, accumulator, boolean, from_numpy
+from ..ir.dtypes import DType, accumulator, boolean
 from ..ir.nodes import Cast, Expr, Node, Op, const, converted
 from ..ir.optable import OPS
+from .dtypes import formula_type
 
 Formula = Callable[..., Expr | float]
 Shape = int | Sequence[int]
@@ -169,11 +170,7 @@ def _default(count: int) -> tuple[str, ...]:
 
 
 def _dtype(dtype: Any) -> DType | None:
-    if dtype is None or isinstance(dtype, DType):
-        return dtype
-    import numpy as np
-
-    return from_numpy(dtype if isinstance(dtype, str) else np.dtype(dtype))
+    return None if dtype is None else formula_type("a formula", dtype)
 
 
 def _sizes(name: str, shape: Shape) -> tuple[int, ...]:

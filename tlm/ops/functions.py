@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import ArgumentError
 from ..ir.activations import ACTIVATIONS
-from ..ir.dtypes import DType, boolean, floating, from_numpy, i64
+from ..ir.dtypes import accumulator, boolean, floating, i64
 from ..ir.nodes import Expr, Op, binary, const, converted, op, power, together
+from .dtypes import formula_type
 
 Number = Expr | float
 
@@ -74,7 +76,7 @@ def _floats(name: str) -> Callable[[Number, Number], Expr]:
 
 def cast(x: Number, dtype: Any) -> Expr:
     """An element as `dtype`. Float to integer truncates toward zero and saturates; NaN gives 0."""
-    return converted(x, dtype if isinstance(dtype, DType) else from_numpy(dtype))
+    return converted(x, formula_type("cast", dtype))
 
 
 def pow(x: Number, y: Number) -> Expr:
@@ -123,12 +125,19 @@ def _test(name: str, of_integers: bool) -> Callable[[Number], Expr]:
     return function
 
 
+def number(name: str, value: Expr) -> Expr:
+    """`value`; ArgumentError for a bool, of which numpy has no such operation."""
+    if value.dtype == boolean:
+        raise ArgumentError(f"{name} is not for bools; cast them, or use a logical function")
+    return value
+
+
 def same(name: str) -> Callable[[Number], Expr]:
-    """An operation that keeps the dtype."""
+    """An operation of numbers that keeps the dtype."""
 
     def function(x: Number) -> Expr:
         (value,) = together(x)
-        return op(name, value)
+        return op(name, number(name, value))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{name} of an element."
@@ -141,11 +150,23 @@ def absolute(x: Number) -> Expr:
     return value if value.dtype == boolean else op("abs", value)
 
 
+# Of several operations, each of which would round a half.
+_COMPOSED = ("gelu", "silu")
+
+
+def rounded_once(formula: Callable[[Expr], Expr], value: Expr) -> Expr:
+    """formula(value) as a float: a half is computed in f32 and rounded at the end."""
+    result = floating(value.dtype)
+    return converted(formula(converted(value, accumulator(result))), result)
+
+
 def activation(name: str) -> Callable[[Number], Expr]:
     """An activation of `tlm.ops.linear` as a function; integers compute in floats."""
 
     def function(x: Number) -> Expr:
         (value,) = together(x)
+        if name in _COMPOSED:
+            return rounded_once(ACTIVATIONS[name], value)
         whole = name == "relu" and value.dtype.is_integer
         return ACTIVATIONS[name](value if whole else converted(value, floating(value.dtype)))
 

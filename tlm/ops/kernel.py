@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backend import Ahead, assembly, cross_compile
+from ..backend import Ahead, assembly, check_name, cross_compile
 from ..backend import Kernel as Compiled
 from ..backend import compile as compile_program
 from ..backend import save as save_files
@@ -26,7 +26,7 @@ from ..target import Target
 from .arrays import Spec, laid_out, numpy_dtype, read
 from .caching import cache
 from .deciders import Plan
-from .foreign import to_arrays
+from .foreign import Back, to_arrays
 from .products import Problem
 from .runner import Runner
 
@@ -53,12 +53,16 @@ class Kernel:
 
     def __call__(self, *operands: Any, out: Any = None) -> Any:
         """The result as a new array of the operands' kind, or in `out`."""
+        arrays, back = self._arrays(operands)
+        return self.runner.like(arrays, out, back)
+
+    def _arrays(self, operands: tuple[Any, ...]) -> tuple[list[np.ndarray], Back | None]:
+        """The operands as arrays in the layouts it was made for; ArgumentError where they do not fit."""
         wanted = self.problem.operands
         if len(operands) != len(wanted):
             raise ArgumentError(f"{self.program.name} takes {len(wanted)} operands, got {len(operands)}")
         seen, back = to_arrays(operands)
-        arrays = [_fit(x, spec, n) for n, (x, spec) in enumerate(zip(seen, wanted, strict=True))]
-        return self.runner.like(arrays, out, back)
+        return [_fit(x, spec, n) for n, (x, spec) in enumerate(zip(seen, wanted, strict=True))], back
 
     @property
     def call(self) -> Callable[..., None]:
@@ -122,6 +126,12 @@ class Kernel:
         program. The files appear together or not at all; those of an earlier kernel are replaced.
         ArgumentError where the directory holds anything else or cannot be written. Works for any CPU target.
         """
+        if not isinstance(directory, (str, os.PathLike)):
+            raise ArgumentError(
+                f"a kernel is saved to a directory, named as a str or a path; got {directory!r}"
+            )
+        if name is not None:
+            check_name(name)
         if name is None and self.compiled is not None:
             module, code = self.compiled.module, self.compiled.object
         elif name is None:
@@ -152,7 +162,7 @@ class Kernel:
     def time(self, *operands: Any, **limits: Any) -> float:
         """Seconds of one call on these operands (random ones where none are given): the median of repeats."""
         wanted = self.problem.operands
-        seen, _ = to_arrays(operands or tuple(random_operands(wanted)))
+        seen, _ = self._arrays(operands or tuple(random_operands(wanted)))
         arrays = [laid_out(x, spec) for x, spec in zip(seen, wanted, strict=True)]
         arrays.append(np.empty(self.problem.shape, numpy_dtype(self.problem.dtype)))
         given = [_as(b, x) for b, x in zip(self.program.parameters, arrays, strict=True)]

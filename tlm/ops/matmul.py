@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ArgumentError
-from ..ir.dtypes import from_numpy
 from .arrays import Spec
 from .dispatch import Operator
+from .dtypes import element_type
 from .products import Problem, product, without_empty_sum
 from .settings import activation as activation_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _describe_matmul(operands: tuple[Spec, ...], params: tuple[Any, ...]) -> Problem:
     (a, b), (dtype,) = operands, params
-    return product("matmul", a, b, None if dtype is None else from_numpy(np.dtype(dtype)))
+    return product("matmul", a, b, None if dtype is None else element_type("matmul", dtype))
 
 
 class Matmul(Operator):
@@ -92,7 +92,10 @@ def _describe_linear(operands: tuple[Spec, ...], params: tuple[Any, ...]) -> Pro
         raise ArgumentError(f"linear takes x [..., K] and w [K, N], got shapes {x.shape} and {w.shape}")
     if bias is not None and bias.shape != w.shape[1:]:
         raise ArgumentError(f"linear with w {w.shape} takes a bias of shape {w.shape[1:]}, got {bias.shape}")
-    return product("linear", x, w, bias=bias, activation=activation_of(name))
+    problem = product("linear", x, w, bias=bias, activation=activation_of(name))
+    if name not in (None, "relu") and not problem.dtype.is_float:
+        raise ArgumentError(f"linear: activation {name!r} is for floats, the result is {problem.dtype}")
+    return problem
 
 
 class Linear(Operator):

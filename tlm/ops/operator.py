@@ -17,7 +17,7 @@ from ..ir.dtypes import boolean, promote, to_numpy, weak
 from ..ir.names import NAME
 from ..ir.nodes import Program
 from ..ir.verify import verify
-from .arrays import Spec, read
+from .arrays import Spec, from_numbers, read
 from .binding import Binding, Settings, arrays_in, quick
 from .dispatch import Operator, bounded
 from .expressions import building, compute
@@ -114,9 +114,13 @@ class FormulaOperator(Operator):
 
     def _bind(self, args: Sequence[Any], settings: dict[str, Any]) -> tuple[tuple[Any, ...], Settings]:
         operands, bound = self._binding.bind(self.__name__, args, settings)
-        if self._scalars and not all(hasattr(x, "dtype") for x in operands):
-            operands = _with_scalars(operands)
-        return tuple([np.asarray(x) if isinstance(x, _NUMBERS) else x for x in operands]), bound
+        _check(self.__name__, self._binding, args, settings)
+        given = tuple(
+            [from_numbers(self.__name__, x) if isinstance(x, (list, tuple)) else x for x in operands]
+        )
+        if self._scalars and not all(hasattr(x, "dtype") for x in given):
+            given = _with_scalars(given)
+        return tuple([np.asarray(x) if isinstance(x, _NUMBERS) else x for x in given]), bound
 
     def _slow(
         self, key: Any, args: Sequence[Any], settings: dict[str, Any], how: tuple[Any, ...], out: Any
@@ -193,7 +197,33 @@ def _formula(program: Program) -> Formula:
     return Formula(program, key(program))
 
 
-_NUMBERS = (bool, int, float, list, tuple, np.generic)
+_WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "bool": ("True or False", lambda v: isinstance(v, int) and v in (0, 1)),
+    "float": ("a number", lambda v: isinstance(v, (int, float))),
+    "float | bool": ("a number", lambda v: isinstance(v, (int, float))),
+    "float | None": ("a number or None", lambda v: v is None or isinstance(v, (int, float))),
+}
+"""Annotation of a setting -> what it takes."""
+
+
+def _check(name: str, binding: Binding, args: Sequence[Any], settings: dict[str, Any]) -> None:
+    """ArgumentError for a missing operand, and for settings that are not what their annotations say."""
+    for label, given in binding.signature.bind(*args, **settings).arguments.items():
+        parameter = binding.signature.parameters[label]
+        if label in binding.operands:
+            if given is None and parameter.default is not None:
+                raise ArgumentError(f"{name}: {label} is an array, got None")
+            continue
+        says = parameter.annotation
+        wanted, fits = _WANTED.get(
+            says if isinstance(says, str) else getattr(says, "__name__", ""), ("", None)
+        )
+        scalar = isinstance(given, (np.generic, np.ndarray)) and given.ndim == 0
+        if fits is not None and not fits(given.item() if scalar else given):
+            raise ArgumentError(f"{name}: {label} is {wanted}, got {given!r}")
+
+
+_NUMBERS = (bool, int, float, np.generic)
 """What becomes an array of its own."""
 
 
@@ -212,10 +242,12 @@ def _with_scalars(operands: tuple[Any, ...]) -> tuple[Any, ...]:
 
     def made(x: Any) -> Any:
         if not isinstance(x, (bool, int, float)) or hasattr(x, "dtype"):
-            return x if hasattr(x, "dtype") else np.asarray(x)
+            return x
         dtype = to_numpy(weak(x, common))
         try:
-            return np.asarray(x, dtype)
+            # Beyond the largest number is infinity, as numpy has it.
+            with np.errstate(over="ignore"):
+                return np.asarray(x, dtype)
         except OverflowError:
             raise ArgumentError(f"{x} is out of range for {dtype}") from None
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.build import Tensor
-from ..ir.dtypes import DType, accumulator, boolean, f64, from_numpy, i64
+from ..ir.dtypes import DType, accumulator, boolean, f64, i64
 from ..ir.nodes import Expr, const, converted
 from . import expressions as e
 from .axes import kept, merged, names, several
+from .dtypes import element_type
 from .functions import FUNCTIONS
 from .operator import operator
 
@@ -63,16 +64,16 @@ class Axes:
         return e.compute(shape, value, name="Y", axes=names(self.x.ndim))
 
 
-def _dtype(dtype: Any) -> DType:
-    import numpy as np
-
-    return dtype if isinstance(dtype, DType) else from_numpy(np.dtype(dtype))
+def _result(name: str, x: Tensor, dtype: Any, of_integers: DType) -> DType:
+    if dtype is not None:
+        return element_type(name, dtype)
+    return x.dtype if x.dtype.is_float else of_integers
 
 
 def _total(combiner: str, title: str) -> Any:
     def function(x: Tensor, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
         axes = Axes(combiner, x, axis, keepdims)
-        result = _dtype(dtype) if dtype is not None else x.dtype if x.dtype.is_float else i64
+        result = _result(combiner, x, dtype, i64)
         acc = result if result.is_integer else accumulator(result)
         plain = not keepdims and acc == result
         total = axes.reduce(combiner, lambda *at: converted(axes.element(at), acc), "Y" if plain else "total")
@@ -135,11 +136,11 @@ def _logic(combiner: str, title: str) -> Any:
     return operator(name=combiner)(function)
 
 
-def _float_type(x: Tensor, dtype: Any) -> tuple[DType, DType]:
+def _float_type(name: str, x: Tensor, dtype: Any) -> tuple[DType, DType]:
     """Dtypes of the result and of the sums of a mean or a variance."""
-    result = _dtype(dtype) if dtype is not None else x.dtype if x.dtype.is_float else f64
+    result = _result(name, x, dtype, f64)
     if not result.is_float:
-        raise ArgumentError(f"a mean is a float, got dtype={result}")
+        raise ArgumentError(f"{name}: a mean is a float, got dtype={result}")
     return result, accumulator(result)
 
 
@@ -150,7 +151,7 @@ def mean(x: Tensor, axis: Any = None, *, dtype: Any = None, keepdims: bool = Fal
     Integers give f64; halves are summed in f32. NaN for an axis of no elements.
     """
     axes = Axes("mean", x, axis, keepdims)
-    result, acc = _float_type(x, dtype)
+    result, acc = _float_type("mean", x, dtype)
     total = axes.reduce("sum", lambda *at: converted(axes.element(at), acc), "total")
     return axes.finish(total, lambda v, *_: converted(_divided(v, axes.count), result))
 
@@ -164,7 +165,9 @@ def _spread(name: str, root: bool) -> Any:
         x: Tensor, axis: Any = None, *, dtype: Any = None, ddof: float = 0, keepdims: bool = False
     ) -> Tensor:
         axes = Axes(name, x, axis, keepdims)
-        result, acc = _float_type(x, dtype)
+        if ddof != ddof:
+            raise ArgumentError(f"{name}: ddof is a number, got {ddof!r}")
+        result, acc = _float_type(name, x, dtype)
         square = centred(axes, acc)[1]
         count = float(axes.count - ddof) if axes.count > ddof else 0.0
 
@@ -202,7 +205,7 @@ def logsumexp(x: Tensor, axis: Any = None, *, keepdims: bool = False) -> Tensor:
     -inf for an axis of no elements.
     """
     axes = Axes("logsumexp", x, axis, keepdims)
-    result, acc = _float_type(x, None)
+    result, acc = _float_type("logsumexp", x, None)
     top, total = axes.reduce(
         "logsumexp", lambda *at: (converted(axes.element(at), acc), const(1, acc)), ("top", "total")
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.build import Tensor, default_axes
-from ..ir.dtypes import DType, accumulator, from_numpy, i64
+from ..ir.dtypes import DType, accumulator, i64
 from ..ir.nodes import Expr, const, converted
 from .axes import one
+from .dtypes import element_type
 from .expressions import compute, sum
 from .functions import where
 from .operator import operator
@@ -23,9 +24,7 @@ def cumsum(x: Tensor, axis: int | None = None, *, dtype: Any = None) -> Tensor:
     Integers and bools are added as int64, halves as f32. Totals of blocks of 16 elements are found first,
     those of blocks of 16 blocks of these and so on (Blelloch, 1990), so that digits of long sums are kept.
     """
-    import numpy as np
-
-    result = from_numpy(np.dtype(dtype)) if dtype is not None else x.dtype if x.dtype.is_float else i64
+    result = element_type("cumsum", dtype) if dtype is not None else x.dtype if x.dtype.is_float else i64
     acc = accumulator(result) if result.is_float else result
     along = one("cumsum", 0 if axis is None and x.ndim == 1 else axis, x.ndim)
 

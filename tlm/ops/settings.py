@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,11 +16,15 @@ from ..target import Target, host
 ACTIVATION_NAMES = ("relu", "gelu", "silu", "sigmoid", "tanh")
 
 
-def _at_least(name: str, value: float | None, least: float) -> None:
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, (int, float)) or value < least
-    ):
+def _at_least(name: str, value: Any, least: float) -> None:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or value < least:
         raise ArgumentError(f"{name} is a number of at least {least}, got {value!r}")
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ArgumentError(f"{name} is an integer of at least {least}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,9 @@ class Random:
 
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        _whole("Random.seed", self.seed, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Search:
@@ -51,8 +59,11 @@ class Search:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _at_least("Search.trials", self.trials, 1)
-        _at_least("Search.seconds", self.seconds, 0)
+        if self.trials is not None:
+            _whole("Search.trials", self.trials, 1)
+        if self.seconds is not None:
+            _at_least("Search.seconds", self.seconds, 0)
+        _whole("Search.seed", self.seed, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +79,14 @@ class Generate:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _at_least("Generate.samples", self.samples, 1)
-        _at_least("Generate.measure", self.measure, 0)
+        _whole("Generate.samples", self.samples, 1)
+        _whole("Generate.measure", self.measure, 0)
         _at_least("Generate.temperature", self.temperature, 1e-3)
+        _whole("Generate.seed", self.seed, 0)
+        if self.measure > self.samples:
+            raise ArgumentError(
+                f"Generate.measure is at most samples, got measure={self.measure} of samples={self.samples}"
+            )
 
 
 Config = Default | Heuristic | Random | Search | Generate

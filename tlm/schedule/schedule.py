@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import RecordError
+from ..errors import ArgumentError, RecordError
 from ..ir.interpret import interpret
 from ..ir.nodes import Program
 from ..ir.printer import text
@@ -28,6 +28,10 @@ class Schedule:
     """
 
     def __init__(self, program: Program, target: Any = None) -> None:
+        if not isinstance(program, Program):
+            raise ArgumentError(
+                f"tlm.Schedule schedules a program, such as tlm.ops.matmul.program(a, b); got {program!r}"
+            )
         self.original = program
         self.target = target
         self._history: list[tuple[Step, Program]] = []
