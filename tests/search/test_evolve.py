@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -198,6 +199,15 @@ def test_stuck_candidates_do_not_outlast_the_budget(monkeypatch: pytest.MonkeyPa
     assert all(not Path(f"/proc/{pid}").exists() for pid in workers)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C works, also where the tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interrupting_gives_the_best_so_far():
     fake = Fake(smooth)
 
