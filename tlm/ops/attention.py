@@ -42,14 +42,8 @@ def dot_product_attention(
     result = promote(promote(q.dtype, k.dtype), v.dtype)
     acc = accumulator(result)
     each = heads // groups
-    rows, scores = (*batch, heads, time), (*batch, heads, time, keys)
-    for label, tensor in (("bias", bias), ("mask", mask)):
-        if tensor is not None and broadcast(label, tensor.shape, scores) != scores:
-            raise ArgumentError(
-                f"dot_product_attention: {label} {tensor.shape} does not broadcast to {scores}"
-            )
-    if mask is not None and mask.dtype != boolean:
-        raise ArgumentError(f"dot_product_attention: mask is bool, got {mask.dtype}; a bias is added instead")
+    scores = (*batch, heads, time, keys)
+    _check_added(bias, mask, scores)
     factor = 1 / math.sqrt(width) if scale is None and width else float(scale or 0)
 
     def shared(head: Expr) -> Expr | int:
@@ -73,10 +67,7 @@ def dot_product_attention(
     axes = (*lead, "n", "t", "s")
     dots = sum(scores, product, {"h": width}, name="dots", axes=axes)
     score = compute(scores, masked, name="score", axes=axes)
-    top = max(rows, lambda *at: score[at], {"s": keys}, name="top", axes=axes[:-1])
-    e = compute(scores, lambda *at: FUNCTIONS["exp"](score[at] - top[at[:-1]]), name="E", axes=axes)
-    total = sum(rows, lambda *at: e[at], {"s": keys}, name="total", axes=axes[:-1])
-    part = compute(rows, lambda *at: 1 / total[at], name="part", axes=axes[:-1])
+    e, part = _weights(score, axes)
 
     def mixed(*at: Expr) -> Expr:
         *b, t, n, h, s = at
@@ -90,6 +81,25 @@ def dot_product_attention(
         return converted(whole[at] * part[(*b, n, t)], result)
 
     return compute(q.shape, scaled, name="Y", axes=(*lead, "t", "n", "h"))
+
+
+def _weights(score: Tensor, axes: tuple[str, ...]) -> tuple[Tensor, Tensor]:
+    """exp(score - largest of its row), and one over the sum of each row."""
+    *rows, keys = score.shape
+    top = max(rows, lambda *at: score[at], {"s": keys}, name="top", axes=axes[:-1])
+    e = compute(score.shape, lambda *at: FUNCTIONS["exp"](score[at] - top[at[:-1]]), name="E", axes=axes)
+    total = sum(rows, lambda *at: e[at], {"s": keys}, name="total", axes=axes[:-1])
+    return e, compute(rows, lambda *at: 1 / total[at], name="part", axes=axes[:-1])
+
+
+def _check_added(bias: Tensor | None, mask: Tensor | None, scores: tuple[int, ...]) -> None:
+    for label, tensor in (("bias", bias), ("mask", mask)):
+        if tensor is not None and broadcast(label, tensor.shape, scores) != scores:
+            raise ArgumentError(
+                f"dot_product_attention: {label} {tensor.shape} does not broadcast to {scores}"
+            )
+    if mask is not None and mask.dtype != boolean:
+        raise ArgumentError(f"dot_product_attention: mask is bool, got {mask.dtype}; a bias is added instead")
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:

@@ -27,7 +27,7 @@ from ..target import Target
 from .choice import Ask, Option, Space, question
 from .contraction_choices import Facts, ceil, percent, thin, waste
 from .maps import Maps, elements, maps
-from .rows_choices import MOST_LANES
+from .rows_choices import MOST_LANES, lane_options
 from .stages import Stage
 
 
@@ -133,15 +133,8 @@ def style(f: Figures) -> list[Option]:
 
 @question("lanes")
 def lanes(f: Figures, extent: int) -> list[Option]:
-    """Elements of a vector: the full width; down to a quarter of it for short axes."""
-    options, width = [], f.full_lanes
-    if extent >= 2 * width:
-        return [Option(width)]
-    while width >= max(2, f.full_lanes // 4):
-        if width < 2 * extent or width <= 4:
-            options.append(Option(width, (("size", width), ("waste", waste(extent, width)))))
-        width //= 2
-    return options or [Option(f.full_lanes)]
+    """Elements of a vector."""
+    return lane_options(f.full_lanes, extent)
 
 
 @question("columns")

@@ -117,17 +117,22 @@ def recompute(f: Figures, stage: Stage, readers: int) -> list[Option]:
     return [Option("store", facts), Option("inline", facts)]
 
 
-@question("lanes")
-def lanes(f: Figures, extent: int) -> list[Option]:
+def lane_options(full: int, extent: int) -> list[Option]:
     """Elements of a vector: the full width; down to a quarter of it for short axes."""
-    options, width = [], f.full_lanes
+    options, width = [], full
     if extent >= 2 * width:
         return [Option(width)]
-    while width >= max(2, f.full_lanes // 4):
+    while width >= max(2, full // 4):
         if width < 2 * extent or width <= 4:
             options.append(Option(width, (("size", width), ("waste", waste(extent, width)))))
         width //= 2
-    return options or [Option(f.full_lanes)]
+    return options or [Option(full)]
+
+
+@question("lanes")
+def lanes(f: Figures, extent: int) -> list[Option]:
+    """Elements of a vector."""
+    return lane_options(f.full_lanes, extent)
 
 
 @question("columns")
