@@ -158,7 +158,10 @@ def _roles(
     spatial = [f.var for f in around if f.var not in update.axes]
     rows = [v for v in spatial if v in used[1] and v not in used[2]]
     columns = [v for v in spatial if v in used[2] and v not in used[1]]
-    if not rows or not columns or len(update.axes) != 1:
+    extent = {f.var: f.extent for f in around}
+    # Several axes of one side are blocked together: that is the space of convolutions, with or without a window.
+    several = any(sum(extent[v] > 1 for v in side) > 1 for side in (rows, columns))
+    if not rows or not columns or several or len(update.axes) != 1:
         return None
     m, n = rows[-1], columns[-1]
     batch = tuple([v for v in spatial if v not in (m, n)])
