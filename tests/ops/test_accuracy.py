@@ -13,7 +13,7 @@ from scipy import special
 from tests.backend.programs import ISAS, elementwise, run, target
 from tlm import ops
 from tlm.backend import compile
-from tlm.ir.dtypes import DTYPES, DType, to_numpy
+from tlm.ir.dtypes import DTYPES, DType, f64, to_numpy
 from tlm.ir.nodes import Buffer, For, Load, Program, Store, Var, block, op
 
 Array = Any
@@ -85,6 +85,14 @@ def test_within_four_ulp(name: str, dtype: str, isa: str):
     args = [x] if name in EXACT else [np.abs(x), np.random.default_rng(1).permutation(x)]
     kernel = compile(elementwise(name, [d] * len(args), d, len(x)), target(isa), cache=False)
     assert ulps(run(kernel, args)[0], exactly(name, *args)) <= 4
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_the_tail_of_erfc_in_doubles(isa: str):
+    """Where a sample of every exponent has few points: between 0.5 and the end of the range."""
+    x = np.random.default_rng(3).uniform(0.5, 27.2, 40_000)
+    kernel = compile(elementwise("erfc", [f64], f64, len(x)), target(isa), cache=False)
+    assert ulps(run(kernel, [x])[0], exactly("erfc", x)) <= 4
 
 
 def everything(dtype: DType, n: int) -> Program:

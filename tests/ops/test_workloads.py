@@ -11,6 +11,7 @@ import pytest
 from tlm.ir.canonical import key
 from tlm.lang.encode import prompt
 from tlm.model.shapes import HELD_OUT_EACH, LEARNED, all_held_out, draw, held_out, hidden_pairs, training
+from tlm.ops.networks import NETWORKS
 from tlm.ops.workloads import FAMILIES, OTHERS
 from tlm.schedule import apply
 from tlm.space.decide import at_random, run
@@ -55,3 +56,14 @@ def test_what_is_held_out_shares_no_pair_of_extents_with_what_is_trained_on():
     assert not any(work.pairs & hidden for work in drawn)
     assert len({w.family for w in drawn} & set(OTHERS)) == len(OTHERS)
     assert LEARNED.items() <= FAMILIES.items()
+
+
+def test_operators_of_networks_are_trained_on_unless_they_are_held_out():
+    hidden = hidden_pairs(FAMILIES)
+    assert len({key(work.program()) for work in NETWORKS}) == len(NETWORKS)
+    free = [work for work in NETWORKS if not work.pairs & hidden]
+    assert len(free) > 0.8 * len(NETWORKS)
+    assert training(len(free) + 5, 1, FAMILIES, NETWORKS)[: len(free)] == free
+    first = NETWORKS[0]
+    assert str(first) == "conv2d 1x224x224x3 7x7x3x64 64 stride=2 padding=SAME activation=relu"
+    assert first.work == 112 * 112 * 49 * 3 * 64

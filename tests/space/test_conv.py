@@ -172,3 +172,21 @@ def test_vectors_of_every_second_pixel():
     """Channels first under a stride of 2: neighbours in a vector are two elements apart."""
     program = conv(Image(1, 8, 70, 3, 3, stride=2, first=True), 3, 4)
     check(program, TARGETS[3], picking(lanes=16, pack_n="none"), 5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_product_with_rows_along_two_axes_is_blocked_over_both(seed: int):
+    """Every second pixel of every second row: no one stride leads through them."""
+    b = Builder("strided")
+    x, w = b.input("X", (14, 10, 9), "f32"), b.input("W", (9, 33), "f32")
+    b.reduce(
+        "Y", (7, 5, 33), over={"c": 9}, axes=("y", "x", "o"), output=True,
+        fn=lambda y, i, o, c: x[y * 2, i * 2, c] * w[c, o],
+    )  # fmt: skip
+    program = b.build()
+    assert contraction(program) is None
+    problem = convolution(program)
+    assert problem is not None
+    assert (problem.rows.loops, problem.batch, problem.windows) == (("y", "x"), (), ())
+    rng = Random(seed)
+    check(program, TARGETS[seed % 4], at_random(rng), seed)

@@ -83,6 +83,8 @@ def collect(
     """Measure programs of many shapes on this machine's levels: what the model learns from."""
     from ..model.collect import collect as run
     from ..model.retime import retime
+    from ..model.shapes import COMMON
+    from ..ops.networks import NETWORKS
     from ..ops.workloads import FAMILIES
     from ..search.heuristic import heuristic
 
@@ -94,7 +96,7 @@ def collect(
         else:
             done = run(
                 path, shapes=shapes, trials=trials, seconds=seconds, seed=seed, families=FAMILIES,
-                heuristic=heuristic, progress=told,
+                common=(*COMMON, *NETWORKS), heuristic=heuristic, progress=told,
             )  # fmt: skip
     found = asdict(done) | {"store": str(path)}
     print(json.dumps(found) if as_json else " ".join(f"{k}={v}" for k, v in found.items()))

@@ -19,7 +19,7 @@ from ..space.spaces import space_for
 from ..target import Target, host
 from .imagine import mutate
 from .progress import Progress, silent
-from .shapes import PRODUCTS, Families, Work, machines, training
+from .shapes import COMMON, PRODUCTS, Families, Work, machines, training
 
 Job = tuple[Work, Target]
 
@@ -68,20 +68,23 @@ def collect(
     targets: Sequence[Target] | None = None,
     seed: int = 0,
     families: Families = PRODUCTS,
+    common: Sequence[Work] = COMMON,
     heuristic: Decide | None = None,
     progress: Progress = silent,
     measurer: Callable[[Target], Measurer] = Measurer,
 ) -> Summary:
     """Measure `trials` programs of each shape on one of the targets, and keep every record.
 
-    shapes: how many of `shapes.training` over `families`, or the workloads themselves. seconds: end after the
-    shape that is running by then. targets: by default those that this machine can run, at one thread and at
-    all of them.
+    shapes: how many of `shapes.training` over `families` with `common`, or the workloads themselves. seconds:
+    end after the shape that is running by then. targets: by default those that this machine can run, at one
+    thread and at all of them.
     heuristic: a decider whose programs, and neighbours of them, are among the first. Shapes that the store
     has are skipped, so a killed run goes on where it was.
     """
     shares = machines(host()) if targets is None else [(t, 1.0 / len(targets)) for t in targets]
-    todo = jobs(training(shapes, seed, families) if isinstance(shapes, int) else shapes, shares, seed)
+    if isinstance(shapes, int):
+        shapes = training(shapes, seed, families, common)
+    todo = jobs(shapes, shares, seed)
     began, measured, skipped, programs, failures = time.monotonic(), 0, 0, 0, 0
     with Store(store_path) as store:
         active: Measurer | None = None

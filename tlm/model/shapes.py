@@ -7,7 +7,7 @@ imagined. Families of other operators are given by whoever calls: anything that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -262,11 +262,13 @@ def hidden_pairs(families: Families) -> frozenset[Pair]:
     return frozenset().union(*(shape.pairs for shape in all_held_out(families)))
 
 
-def training(count: int, seed: int, families: Families = PRODUCTS) -> list[Work]:
-    """`count` workloads to train on: the common ones, then drawn ones that share no pair of extents with a
-    held-out one."""
+def training(
+    count: int, seed: int, families: Families = PRODUCTS, common: Sequence[Work] = COMMON
+) -> list[Work]:
+    """`count` workloads to train on, none of which shares a pair of extents with a held-out one: the common
+    ones, then drawn ones."""
     hidden = hidden_pairs(families)
-    found: list[Work] = list(COMMON[:count])
+    found = [work for work in common if not work.pairs & hidden][:count]
     for shape in draw(seed, families):
         if len(found) >= count:
             break

@@ -1,0 +1,61 @@
+"""The convolutions of well-known networks, batch 1, channels last: always among those that are measured.
+
+ResNet-50 (He et al. 2016), ResNeXt-50 32x4d (Xie et al. 2017), MobileNetV2 (Sandler et al. 2018),
+EfficientNet-B0 (Tan and Le 2019).
+"""
+
+from __future__ import annotations
+
+from .workloads import Sample, Settings
+
+Layer = tuple[int, int, int, int, int, int, str | None]
+"""Side of the image, input channels, side of the window, output channels, stride, groups, activation."""
+
+RESNET: tuple[Layer, ...] = (
+    (224, 3, 7, 64, 2, 1, "relu"), (56, 64, 3, 64, 1, 1, "relu"), (56, 128, 3, 128, 2, 1, "relu"),
+    (28, 128, 3, 128, 1, 1, "relu"), (28, 256, 3, 256, 2, 1, "relu"), (14, 256, 3, 256, 1, 1, "relu"),
+    (14, 512, 3, 512, 2, 1, "relu"), (7, 512, 3, 512, 1, 1, "relu"), (56, 64, 1, 256, 1, 1, None),
+    (56, 256, 1, 512, 2, 1, None), (28, 512, 1, 1024, 2, 1, None), (14, 1024, 1, 2048, 2, 1, None),
+    (56, 256, 1, 64, 1, 1, "relu"), (28, 512, 1, 128, 1, 1, "relu"), (28, 128, 1, 512, 1, 1, None),
+    (14, 1024, 1, 256, 1, 1, "relu"), (14, 256, 1, 1024, 1, 1, None), (7, 2048, 1, 512, 1, 1, "relu"),
+    (7, 512, 1, 2048, 1, 1, None),
+)  # fmt: skip
+
+RESNEXT: tuple[Layer, ...] = (
+    (56, 128, 3, 128, 1, 32, "relu"), (56, 256, 3, 256, 2, 32, "relu"), (28, 256, 3, 256, 1, 32, "relu"),
+    (14, 512, 3, 512, 1, 32, "relu"),
+)  # fmt: skip
+
+MOBILENET: tuple[Layer, ...] = (
+    (224, 3, 3, 32, 2, 1, "relu"), (112, 32, 3, 32, 1, 32, "relu"), (112, 32, 1, 16, 1, 1, None),
+    (112, 16, 1, 96, 1, 1, "relu"), (112, 96, 3, 96, 2, 96, "relu"), (56, 24, 1, 144, 1, 1, "relu"),
+    (56, 144, 3, 144, 1, 144, "relu"), (56, 144, 3, 144, 2, 144, "relu"), (56, 144, 1, 24, 1, 1, None),
+    (28, 32, 1, 192, 1, 1, "relu"), (28, 192, 3, 192, 1, 192, "relu"), (14, 64, 1, 384, 1, 1, "relu"),
+    (14, 384, 3, 384, 1, 384, "relu"), (14, 384, 1, 96, 1, 1, None), (14, 576, 3, 576, 1, 576, "relu"),
+    (7, 160, 1, 960, 1, 1, "relu"), (7, 960, 3, 960, 1, 960, "relu"), (7, 320, 1, 1280, 1, 1, "relu"),
+)  # fmt: skip
+
+EFFICIENTNET: tuple[Layer, ...] = (
+    (28, 240, 5, 240, 1, 240, "silu"), (28, 240, 3, 240, 2, 240, "silu"), (14, 480, 5, 480, 1, 480, "silu"),
+    (14, 672, 5, 672, 2, 672, "silu"), (7, 1152, 5, 1152, 1, 1152, "silu"),
+)  # fmt: skip
+
+
+def _sample(layer: Layer) -> Sample:
+    side, deep, taps, out, stride, groups, activation = layer
+    settings: Settings = (("stride", stride), ("padding", "SAME"))
+    if groups > 1:
+        settings += (("groups", groups),)
+    if activation is not None:
+        settings += (("activation", activation),)
+    pixels, each = side * side, deep // groups
+    family = "depthwise" if groups == deep else "conv"
+    outside = pixels // (stride * stride)
+    extents = (pixels, deep) if family == "depthwise" else (outside, taps * taps * each, out)
+    shapes = ((1, side, side, deep), (taps, taps, each, out), (out,))
+    return Sample(family, "conv2d", shapes, extents, settings, outside * taps * taps * each * out)
+
+
+NETWORKS: tuple[Sample, ...] = tuple(
+    [_sample(layer) for layer in (*RESNET, *RESNEXT, *MOBILENET, *EFFICIENTNET)]
+)
