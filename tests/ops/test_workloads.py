@@ -12,7 +12,7 @@ from tlm.ir.canonical import key
 from tlm.lang.encode import prompt
 from tlm.model.shapes import HELD_OUT_EACH, LEARNED, all_held_out, draw, held_out, hidden_pairs, training
 from tlm.ops.networks import NETWORKS
-from tlm.ops.workloads import FAMILIES, OTHERS
+from tlm.ops.workloads import FAMILIES, OTHERS, TAUGHT
 from tlm.schedule import apply
 from tlm.space.decide import at_random, run
 from tlm.space.spaces import space_for
@@ -55,7 +55,8 @@ def test_what_is_held_out_shares_no_pair_of_extents_with_what_is_trained_on():
     drawn = training(200, 1, FAMILIES)
     assert not any(work.pairs & hidden for work in drawn)
     assert len({w.family for w in drawn} & set(OTHERS)) == len(OTHERS)
-    assert LEARNED.items() <= FAMILIES.items()
+    assert LEARNED.items() <= FAMILIES.items() <= TAUGHT.items()
+    assert hidden_pairs(TAUGHT) == hidden
 
 
 def test_operators_of_networks_are_trained_on_unless_they_are_held_out():

@@ -117,12 +117,12 @@ def train(
 ) -> None:
     """Train the language model on a store: value model, imagined sentences, GPT, rounds."""
     from ..model.train import train as run
-    from ..ops.workloads import FAMILIES
+    from ..ops.workloads import TAUGHT
 
     with progress() as show:
         path = run(
             store_path(store), out, seed=seed, rounds=rounds, imagined=imagined, steps=steps,
-            start=start, families=FAMILIES, progress=_told(show), resume=not fresh, measure=measure,
+            start=start, families=TAUGHT, progress=_told(show), resume=not fresh, measure=measure,
         )  # fmt: skip
     print(json.dumps({"weights": str(path)}) if as_json else f"weights: {path}")
 
@@ -136,8 +136,10 @@ def evaluate(
     models: Annotated[
         list[Path] | None, typer.Argument(help="Folders of tlm train, or the shipped model.")
     ] = None,
-    shapes: Annotated[int | None, typer.Option(min=1, help="Of the held-out shapes; default: all.")] = None,
-    families: Annotated[bool, typer.Option("--families", help="All operators, not only products.")] = False,
+    shapes: Annotated[
+        int | None, typer.Option(min=1, help="Of the held-out shapes, or of each family; default: all.")
+    ] = None,
+    families: Annotated[bool, typer.Option("--families", help="The other operators, not products.")] = False,
     trials: Annotated[int, typer.Option(min=1, help="Candidates of the search beside it.")] = 500,
     target: Machine = "cpu",
     threads: Threads = 1,
@@ -150,16 +152,16 @@ def evaluate(
 ) -> None:
     """Judge the model on held-out shapes, against search, heuristic and dice."""
     from ..model.eval import evaluate as run
-    from ..model.shapes import PRODUCTS
+    from ..model.shapes import HELD_OUT_EACH, others_held_out
     from ..ops.settings import machine
     from ..ops.workloads import FAMILIES
     from ..search.evolve import search as evolve
     from ..search.heuristic import heuristic
 
+    chosen = others_held_out(FAMILIES, shapes or HELD_OUT_EACH) if families else shapes
     with progress() as show:
         report = run(
-            store_path(store), models or (), shapes=shapes,
-            families=FAMILIES if families else PRODUCTS, trials=trials, seed=seed,
+            store_path(store), models or (), shapes=chosen, trials=trials, seed=seed,
             target=machine(target, threads), search=evolve, heuristic=heuristic, rows=rows,
             progress=_told(show),
         )  # fmt: skip

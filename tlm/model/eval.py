@@ -29,7 +29,7 @@ from . import weights
 from .generate import generate
 from .infer import Network
 from .progress import Progress, silent
-from .shapes import PRODUCTS, RARE, Families, Work, all_held_out
+from .shapes import PRODUCTS, RARE, Work, held_out
 
 SAMPLES, RANDOM = 8, 10
 _PRODUCTS = {*PRODUCTS, *RARE, "common"}
@@ -118,7 +118,6 @@ def evaluate(
     model_dirs: Sequence[str | Path],
     *,
     shapes: int | Sequence[Work] | None = None,
-    families: Families = PRODUCTS,
     trials: int = 500,
     seed: int = 0,
     target: Target | None = None,
@@ -131,14 +130,14 @@ def evaluate(
     """Judge models on held-out shapes.
 
     model_dirs: folders of `train` (or paths of weights), one a seed; none means the weights of the package.
-    shapes: how many of the held-out ones of `families`, or other shapes; default all. search:
+    shapes: how many of the held-out products, or other workloads; default all products. search:
     `tlm.search.evolve.search` (measures `trials` programs a shape; its records go to the store),
     heuristic: a decider; a way that is None is left out. rows: a file to which each shape is added when it
     is done, and from which they are read.
     """
     models = _models(model_dirs)
     networks = {name: weights.load(path) for name, path in models.items()}
-    chosen = shapes if isinstance(shapes, Sequence) else all_held_out(families)[:shapes]
+    chosen = shapes if isinstance(shapes, Sequence) else held_out()[:shapes]
     machine = target or host().with_threads(1)
     digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in models.items()}
     about = {"models": digests, "trials": trials, "seed": seed, "target": machine.key}

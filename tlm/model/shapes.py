@@ -250,10 +250,15 @@ def held_out() -> tuple[Shape, ...]:
 
 def all_held_out(families: Families) -> tuple[Work, ...]:
     """`held_out`, and HELD_OUT_EACH of every family that is no product."""
-    found: list[Work] = list(held_out())
+    return (*held_out(), *others_held_out(families))
+
+
+def others_held_out(families: Families, each: int = HELD_OUT_EACH) -> tuple[Work, ...]:
+    """The first `each` of the held-out workloads of every family that is no product."""
+    found: list[Work] = []
     for name, family in families.items():
         if name not in PRODUCTS and name not in RARE:
-            found += islice(draw(-1, {name: family}, least_work=20_000), HELD_OUT_EACH)
+            found += islice(draw(-1, {name: family}, least_work=20_000), min(each, HELD_OUT_EACH))
     return tuple(found)
 
 

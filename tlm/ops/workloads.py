@@ -190,3 +190,6 @@ OTHERS: Mapping[str, Callable[[Random], Sample]] = {
 """Families beside products."""
 
 FAMILIES: Families = {**LEARNED, **OTHERS}
+
+TAUGHT: Families = {**FAMILIES, "conv 2": _conv, "conv 3": _conv}
+"""What models are taught: convolutions have the most choices, and their workloads differ the most."""

@@ -12,7 +12,6 @@ from ..schedule.steps import (
     Parallel,
     PrefetchAhead,
     Reorder,
-    ReverseInline,
     RFactor,
     Split,
     Step,
@@ -20,6 +19,7 @@ from ..schedule.steps import (
     Vectorize,
     Widen,
 )
+from .epilogue import epilogue
 from .problem import Contraction
 
 
@@ -130,7 +130,8 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
         out.append(Unroll(k, p.unroll))
     if p.prefetch:
         out.append(PrefetchAhead(c.b.buffer.name, k, p.prefetch))
-    return out + _epilogue(c, p) + _threads(p, loops, batch)
+    last = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, p.parallel != "none")
+    return out + last + _threads(p, loops, batch)
 
 
 def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
@@ -189,20 +190,6 @@ def _joining(c: Contraction, p: Plan, partial: str, part: str) -> list[Step]:
     return [*out, Parallel(row)] if c.extent(c.m) > 1 else out
 
 
-def _epilogue(c: Contraction, p: Plan) -> list[Step]:
-    out: list[Step] = []
-    for e in c.epilogue:
-        if p.epilogue == "fused":
-            out.append(ReverseInline(e.stage))
-            continue
-        column, extent = e.loops[-1]
-        if extent > 1:
-            out += [Split(column, p.lanes), Vectorize(f"{column}.1")]
-        if p.parallel != "none" and len(e.loops) > 1 and e.loops[0][1] > 1:
-            out.append(Parallel(e.loops[0][0]))
-    return out
-
-
 def _dot_steps(c: Contraction, p: Plan) -> list[Step]:
     out: list[Step] = []
     n_block, n_tile, column = _axis(out, c.n, c.extent(c.n), p.columns, p.block_n)
@@ -227,4 +214,5 @@ def _dot_steps(c: Contraction, p: Plan) -> list[Step]:
         out += [Unroll(row + copy), Unroll(column + copy), Vectorize(lane + copy)]
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll))
-    return out + _epilogue(c, p) + _threads(p, loops, batch)
+    last = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, p.parallel != "none")
+    return out + last + _threads(p, loops, batch)

@@ -10,13 +10,13 @@ from ..schedule.steps import (
     DecomposeReduction,
     Parallel,
     Reorder,
-    ReverseInline,
     Split,
     Step,
     Unroll,
     Vectorize,
 )
 from .conv_problem import Convolution, Side
+from .epilogue import epilogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,8 @@ def steps(c: Convolution, p: ConvPlan) -> tuple[Step, ...]:
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll if p.unroll < p.block_k else 0))
     out += [Unroll(w) for w in {"none": (), "all": c.windows}.get(p.window, c.windows[-1:])]
-    return tuple(out + _epilogue(c, p) + _threads(p, nest))
+    last = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, p.parallel != "none")
+    return tuple(out + last + _threads(p, nest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +188,3 @@ def _threads(p: ConvPlan, nest: Nest) -> list[Step]:
             return [Parallel(nest.outer[0])]
         case axis:
             return [Parallel(nest.blocks[axis])]
-
-
-def _epilogue(c: Convolution, p: ConvPlan) -> list[Step]:
-    out: list[Step] = []
-    for e in c.epilogue:
-        if p.epilogue == "fused":
-            out.append(ReverseInline(e.stage))
-            continue
-        column, extent = e.loops[-1]
-        if extent > 1:
-            out += [Split(column, p.lanes), Vectorize(f"{column}.1")]
-        if p.parallel != "none" and len(e.loops) > 1:
-            longest = max(e.loops[:-1], key=lambda loop: loop[1])
-            if longest[1] > 1:
-                out.append(Parallel(longest[0]))
-    return out

@@ -159,7 +159,7 @@ def _roles(
     rows = [v for v in spatial if v in used[1] and v not in used[2]]
     columns = [v for v in spatial if v in used[2] and v not in used[1]]
     extent = {f.var: f.extent for f in around}
-    # Several axes of one side are blocked together: that is the space of convolutions, with or without a window.
+    # Several axes of one side are blocked together: that is the space of convolutions, window or not.
     several = any(sum(extent[v] > 1 for v in side) > 1 for side in (rows, columns))
     if not rows or not columns or several or len(update.axes) != 1:
         return None
