@@ -20,6 +20,40 @@ _AVX512 = (*_AVX2, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 # Instructions beyond a level that a kernel may use where the machine has them.
 _EXTRAS = ("avx512bf16", "avx512fp16", "avx512vnni", "avxvnni", "bf16", "dotprod", "fullfp16", "i8mm")
 
+# What all present GPUs have alike: threads of a warp and of a block, registers that a thread may have.
+_LIMITS = dict(warp=32, block_threads=1024, thread_registers=255)
+
+# Common GPUs of each compute capability. Limits are those of the CUDA C++ Programming Guide (table of
+# technical specifications per compute capability), counts and rates those of the vendor's data sheets:
+# T4, A100 SXM 80 GB, RTX 3090, RTX 4090, H100 SXM, B200.
+_KIB = 1 << 10
+_GPUS: dict[int, dict[str, Any]] = {
+    75: dict(
+        registers=65536, l1=64 * _KIB, l2=4 << 20, threads=40, block_shared=64 * _KIB, sm_threads=1024,
+        sm_blocks=16, fma_rate=64, tensor_rate=512, clock=1590, bandwidth=320, **_LIMITS,
+    ),
+    80: dict(
+        registers=65536, l1=164 * _KIB, l2=40 << 20, threads=108, block_shared=163 * _KIB, sm_threads=2048,
+        sm_blocks=32, fma_rate=64, tensor_rate=1024, clock=1410, bandwidth=2039, **_LIMITS,
+    ),
+    86: dict(
+        registers=65536, l1=100 * _KIB, l2=6 << 20, threads=82, block_shared=99 * _KIB, sm_threads=1536,
+        sm_blocks=16, fma_rate=128, tensor_rate=256, clock=1695, bandwidth=936, **_LIMITS,
+    ),
+    89: dict(
+        registers=65536, l1=100 * _KIB, l2=72 << 20, threads=128, block_shared=99 * _KIB, sm_threads=1536,
+        sm_blocks=24, fma_rate=128, tensor_rate=256, clock=2520, bandwidth=1008, **_LIMITS,
+    ),
+    90: dict(
+        registers=65536, l1=228 * _KIB, l2=50 << 20, threads=132, block_shared=227 * _KIB, sm_threads=2048,
+        sm_blocks=32, fma_rate=128, tensor_rate=2048, clock=1980, bandwidth=3350, **_LIMITS,
+    ),
+    100: dict(
+        registers=65536, l1=228 * _KIB, l2=126 << 20, threads=148, block_shared=227 * _KIB, sm_threads=2048,
+        sm_blocks=32, fma_rate=128, tensor_rate=4096, clock=1965, bandwidth=8000, **_LIMITS,
+    ),
+}  # fmt: skip
+
 # Levels by name, in LLVM's spelling of features. Cache sizes are those of common machines of the level.
 _PRESETS: dict[str, dict[str, Any]] = {
     "avx512": dict(vector_bytes=64, registers=32, l1=48 << 10, l2=2 << 20, l3=32 << 20, features=_AVX512),
@@ -28,15 +62,24 @@ _PRESETS: dict[str, dict[str, Any]] = {
         vector_bytes=16, registers=16, l1=32 << 10, l2=256 << 10, l3=8 << 20, fma=False, features=_SSE
     ),
     "neon": dict(vector_bytes=16, registers=32, l1=64 << 10, l2=1 << 20, l3=32 << 20, features=("neon",)),
-    "sm_80": dict(
-        kind="cuda", vector_bytes=16, registers=65536, l1=164 << 10, l2=40 << 20, l3=0, threads=108
-    ),
-    "sm_90": dict(
-        kind="cuda", vector_bytes=16, registers=65536, l1=228 << 10, l2=50 << 20, l3=0, threads=132
-    ),
+    **{
+        f"sm_{arch}": {"kind": "cuda", "vector_bytes": 16, "l3": 0, **figures}
+        for arch, figures in _GPUS.items()
+    },
 }
 # What a preset leaves out.
 _COMMON: dict[str, Any] = dict(kind="cpu", fma=True, threads=1, features=())
+_GPU_FIGURES = (
+    *_LIMITS,
+    "block_shared",
+    "sm_threads",
+    "sm_blocks",
+    "fma_rate",
+    "tensor_rate",
+    "clock",
+    "bandwidth",
+)
+_NO_GPU = dict.fromkeys(_GPU_FIGURES, 0)
 _LEVELS = ("avx512", "avx2", "sse", "neon")
 
 # Spellings of /proc/cpuinfo that differ from LLVM's.
@@ -49,13 +92,19 @@ _CPUINFO = {
 
 @dataclass(frozen=True, slots=True, init=False)
 class Target:
-    """A machine. `Target(name)` takes the figures of a level ("avx512", "avx2", "sse", "neon", "sm_80",
-    "sm_90") or, for "cpu", of this machine; any keyword overrides a figure.
+    """A machine. `Target(name)` takes the figures of a level ("avx512", "avx2", "sse", "neon", or
+    "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100") or, for "cpu", of this machine; any keyword
+    overrides a figure.
 
     vector_bytes: width of a vector register. registers: vector registers (GPU: 32-bit ones a multiprocessor).
     l1, l2: bytes a core (GPU: shared memory a multiprocessor, L2 in all); l3: bytes a socket, 0 where none.
     threads: CPUs that a kernel may use, 1 for a level by name (GPU: multiprocessors). features: LLVM's names
     of the instruction sets a kernel may use.
+
+    Of a GPU only (0 for a CPU): warp, threads of a warp; block_threads and block_shared, the most threads and
+    bytes of shared memory of one block; thread_registers, the most of one thread; sm_threads and sm_blocks,
+    the most that are resident on a multiprocessor; fma_rate and tensor_rate, f32 and half-precision matrix
+    multiply-adds a multiprocessor and cycle; clock in MHz; bandwidth of the device's memory in GB/s.
     """
 
     name: str
@@ -69,9 +118,19 @@ class Target:
     l3: int
     threads: int
     features: tuple[str, ...]
+    warp: int = 0
+    block_threads: int = 0
+    block_shared: int = 0
+    thread_registers: int = 0
+    sm_threads: int = 0
+    sm_blocks: int = 0
+    fma_rate: int = 0
+    tensor_rate: int = 0
+    clock: int = 0
+    bandwidth: int = 0
 
     def __init__(self, name: str = "cpu", **figures: Any) -> None:
-        base = {**_figures(name), **figures}
+        base = {**_NO_GPU, **_figures(name), **figures}
         unknown = base.keys() - {f.name for f in fields(Target)}
         if unknown:
             raise ArgumentError(
@@ -85,7 +144,7 @@ class Target:
     @property
     def key(self) -> str:
         """A stable string of every figure, not the name: equal keys mean equal schedules and code."""
-        figures = asdict(self)
+        figures = self._own()
         del figures["name"], figures["features"]
         return " ".join(
             [f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in figures.items()] + list(self.features)
@@ -114,12 +173,17 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""
-        return asdict(self) | {"features": list(self.features)}
+        return self._own() | {"features": list(self.features)}
+
+    def _own(self) -> dict[str, Any]:
+        """The figures that a machine of this kind has."""
+        return {k: v for k, v in asdict(self).items() if self.kind == "cuda" or k not in _GPU_FIGURES}
 
     @staticmethod
     def from_json(data: Any) -> Target:
         """The target of `to_json`; RecordError where a figure is missing, unknown or of the wrong type."""
-        names = {f.name for f in fields(Target)}
+        gpu = isinstance(data, Mapping) and data.get("kind") == "cuda"
+        names = {f.name for f in fields(Target) if gpu or f.name not in _GPU_FIGURES}
         if not isinstance(data, Mapping) or set(data) != names:
             raise RecordError(f"a target is an object with exactly {sorted(names)}, got {str(data)[:200]}")
         if data["name"] not in (*_PRESETS, "cpu"):
@@ -141,13 +205,19 @@ def _figures(name: str) -> dict[str, Any]:
 
 
 def _check(target: Target) -> None:
-    for name in ("vector_bytes", "registers", "l1", "l2", "l3", "threads"):
+    gpu = target.kind == "cuda"
+    for name in ("vector_bytes", "registers", "l1", "l2", "l3", "threads", *_GPU_FIGURES):
         value = getattr(target, name)
-        least = 0 if name == "l3" else 1
+        least = 0 if name == "l3" or (name in _GPU_FIGURES and not gpu) else 1
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 40:
             raise ArgumentError(f"Target.{name} is an integer from {least} to 2**40, got {value!r}")
     if target.kind not in ("cpu", "cuda"):
         raise ArgumentError(f"Target.kind is 'cpu' or 'cuda', got {target.kind!r}")
+    stray = [name for name in _GPU_FIGURES if not gpu and getattr(target, name)]
+    if stray:
+        raise ArgumentError(
+            f"Target.{stray[0]} is a figure of GPUs, got {getattr(target, stray[0])} for a CPU"
+        )
     if target.kind == "cpu" and target.isa not in _LEVELS:
         raise ArgumentError(f"Target.isa of a CPU is one of {', '.join(_LEVELS)}, got {target.isa!r}")
     if not all(isinstance(f, str) and f.replace(".", "").isalnum() for f in target.features):
@@ -172,7 +242,7 @@ def host() -> Target:
     sizes = cache_sizes(Path("/sys/devices/system/cpu"))
     figures = {**_figures(isa), **sizes, "features": tuple(sorted(features)), "threads": available_threads()}
     made = object.__new__(Target)
-    for key, value in ({"name": "cpu"} | figures).items():
+    for key, value in ({"name": "cpu"} | _NO_GPU | figures).items():
         object.__setattr__(made, key, value)
     return made
 
