@@ -103,8 +103,8 @@ class _Emitter(Values):
         ], f"stamp{n} = base{n} + {level.name}"
 
     def _horizontal(self, loop: For) -> frozenset[str]:
-        """Buffers that a vectorize loop reduces into across its lanes."""
-        if loop.kind != "vectorize":
+        """Buffers that a vectorize loop reduces into across its lanes, or a thread loop across threads."""
+        if loop.kind != "vectorize" and not loop.kind.startswith("threadIdx"):
             return frozenset()
         updates = [n for n in walk(loop.body) if isinstance(n, Update) and loop.var in n.axes]
         found = frozenset(t for u in updates for t in u.targets)
@@ -115,9 +115,10 @@ class _Emitter(Values):
             elif isinstance(n, Store | Update):
                 touched = reads(n) | writes(n)
             if touched & found:
+                each = "lanes" if loop.kind == "vectorize" else "threads"
                 raise race.RaceError(
-                    f"vectorize loop {loop.var} reduces into {', '.join(sorted(touched & found))} across its "
-                    f"lanes, but one of its iterations also uses it: {text(n)}"
+                    f"{loop.kind} loop {loop.var} reduces into {', '.join(sorted(touched & found))} across "
+                    f"its {each}, but one of its iterations also uses it: {text(n)}"
                 )
         return found
 

@@ -5,8 +5,8 @@
 - Loops run in order, each operation rounds to its dtype, and an Update combines one value at a time.
 - Memory starts poisoned (NaN, or a marker integer); an access outside a buffer raises BoundsError.
 - Two iterations of a parallel, vectorize, blockIdx, threadIdx or vthread loop that touch one element, one of
-  them writing, raise RaceError, even if the numbers agree. An Update over its own vectorize loop is a
-  horizontal reduction of the lanes and no race.
+  them writing, raise RaceError, even if the numbers agree. An Update over its own vectorize or threadIdx loop
+  is a reduction of the lanes or threads and no race.
 
 A program is first translated to Python source by `emit.py`.
 """

@@ -43,7 +43,8 @@ class Buffer:
 
     `memory`: "array" is a parameter of the program; "heap" lives in the kernel's workspace; "stack" and
     "register" are private to one iteration of the loops around their Alloc; "shared" belongs to the threads
-    of one GPU block.
+    of one GPU block. `stages` above 1 lets a backend keep so many copies, to fill the next ones while one is
+    used; it means nothing.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Buffer:
     dtype: DType
     memory: Memory = "array"
     strides: tuple[int, ...] | None = None
+    stages: int = 1
 
     @property
     def size(self) -> int:
@@ -204,7 +206,7 @@ class For:
     `kind` says how the iterations may run, never which there are: one after the other ("serial"; "unroll" as
     copies of the body), on threads ("parallel"), as the lanes of vectors ("vectorize"), on a GPU's blocks and
     threads. All but the first two promise that no iteration touches what another one writes, except that an
-    Update may reduce over the lanes of its own vectorize loop. `unroll` asks the backend to repeat the body
+    Update may reduce over its own vectorize or threadIdx loop. `unroll` asks the backend to repeat the body
     that many times in each step of a serial loop (with a remainder loop). `bound` (lowering only) is a
     run-time limit: the loop runs while var < min(extent, bound).
     """

@@ -64,7 +64,8 @@ def _declaration(buffer: Buffer) -> str:
     shape = ", ".join(map(str, buffer.shape))
     memory = "" if buffer.memory == "array" else f" {buffer.memory}"
     strides = "" if buffer.strides is None else f" strides ({', '.join(map(str, buffer.strides))})"
-    return f"{buffer.name}: {buffer.dtype}[{shape}]{memory}{strides}"
+    stages = "" if buffer.stages == 1 else f" stages {buffer.stages}"
+    return f"{buffer.name}: {buffer.dtype}[{shape}]{memory}{strides}{stages}"
 
 
 def _lines(stmt: Stmt, pad: str) -> list[str]:

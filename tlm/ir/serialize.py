@@ -49,6 +49,7 @@ MAX_EXTENT = 2**36
 MAX_UNROLL = 4096
 """Largest extent of an unrolled loop, and unroll count."""
 MAX_BUFFERS = 1000
+MAX_STAGES = 8
 
 Json = Any
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -67,13 +68,14 @@ def to_json(program: Program) -> dict[str, Json]:
 
 def _buffer(b: Buffer) -> dict[str, Json]:
     strides = None if b.strides is None else list(b.strides)
-    return {
+    plain = {
         "name": b.name,
         "shape": list(b.shape),
         "dtype": b.dtype.name,
         "memory": b.memory,
         "strides": strides,
     }
+    return plain if b.stages == 1 else {**plain, "stages": b.stages}
 
 
 def _stmt(stmt: Stmt) -> Json:
@@ -182,8 +184,10 @@ class _Reader:
             raise RecordError(f"a program has at most {MAX_NODES} nodes, nested at most {MAX_DEPTH} deep")
 
     def buffer(self, data: Json) -> Buffer:
+        stages = data.get("stages", 1) if isinstance(data, dict) else 1
+        plain = {k: v for k, v in data.items() if k != "stages"} if isinstance(data, dict) else data
         name, shape, dtype, memory, strides = _fields(
-            data, ("name", "shape", "dtype", "memory", "strides"), "buffer"
+            plain, ("name", "shape", "dtype", "memory", "strides"), "buffer"
         )
         extents = tuple([_integer(n, "an extent", 0, MAX_EXTENT) for n in _list(shape, "shape", MAX_DEPTH)])
         steps = strides
@@ -196,6 +200,7 @@ class _Reader:
             self._dtype(dtype),
             _choice(memory, "memory", get_args(Memory)),
             steps,
+            _integer(stages, "stages", 1, MAX_STAGES),
         )
         if kept.size > MAX_EXTENT:
             raise RecordError(f"buffer {kept.name} has more than {MAX_EXTENT} elements")

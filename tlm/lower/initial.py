@@ -22,7 +22,7 @@ from ..ir.affine import conjunction
 from ..ir.combiners import COMBINERS
 from ..ir.dtypes import DType
 from ..ir.nodes import Expr, For, If, Stmt, Store, Update, Var, block, const
-from ..ir.walk import free_vars, loads, map_leaves, map_parts, statements, substitute
+from ..ir.walk import free_vars, loads, loops, map_leaves, map_parts, statements, substitute
 from .nests import Enclosing, leaves, spatial_copy
 
 # Combiners whose merge(identity, x) is x, so that the first value can be stored as it is.
@@ -30,8 +30,10 @@ _PLAIN = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
 
 
 def explicit_init(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
-    """`stmt` without any Update that has `init`. `dtypes` gives the type of every buffer."""
-    return _explicit(_first_rounds(stmt, (), dtypes), dtypes)
+    """`stmt` without any Update that has `init`, but for those that merge the values of GPU threads: their
+    backend starts them. `dtypes` gives the type of every buffer."""
+    threads = frozenset([x.var for x in loops(stmt) if x.kind.startswith("threadIdx")])
+    return _explicit(_first_rounds(stmt, (), dtypes), dtypes, threads)
 
 
 def _first_rounds(stmt: Stmt, enclosing: tuple[For, ...], dtypes: dict[str, DType]) -> Stmt:
@@ -66,15 +68,19 @@ def _stores(update: Update, dtypes: dict[str, DType]) -> Stmt:
     return block(*[Store(t, update.indices, v) for t, v in zip(update.targets, values, strict=True)])
 
 
-def _explicit(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
+def _explicit(stmt: Stmt, dtypes: dict[str, DType], threads: frozenset[str]) -> Stmt:
     found: list[tuple[Enclosing, Update]] = []
     if isinstance(stmt, For):
         inside = leaves(stmt.body)
-        found = [(p, u) for p, u in inside if isinstance(u, Update) and u.init and stmt.var in u.axes]
+        found = [
+            (p, u)
+            for p, u in inside
+            if isinstance(u, Update) and u.init and stmt.var in u.axes and not threads.intersection(u.axes)
+        ]
         done = {id(u) for _, u in found}
         stmt = map_leaves(stmt, lambda s: _continuing(s) if id(s) in done else s)
     nests = [init_nest(p, u, dtypes) for p, u in found]
-    return block(*nests, map_parts(stmt, lambda s: _explicit(s, dtypes)))
+    return block(*nests, map_parts(stmt, lambda s: _explicit(s, dtypes, threads)))
 
 
 def init_nest(path: Enclosing, update: Update, dtypes: dict[str, DType]) -> Stmt:

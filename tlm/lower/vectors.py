@@ -58,7 +58,7 @@ def private_lanes(stmt: Stmt) -> Stmt:
     if not inside:
         return stmt
     names = frozenset(b.name for b in inside)
-    out: Stmt = rewrap(stmt, _with_lane(_without_allocs(stmt.body), names, Var(stmt.var)))
+    out: Stmt = rewrap(stmt, with_index(_without_allocs(stmt.body), names, Var(stmt.var)))
     for b in reversed(inside):
         out = Alloc(replace(b, shape=(*b.shape, stmt.extent), strides=None), out)
     return out
@@ -68,7 +68,9 @@ def _without_allocs(stmt: Stmt) -> Stmt:
     return _without_allocs(stmt.body) if isinstance(stmt, Alloc) else map_parts(stmt, _without_allocs)
 
 
-def _with_lane(stmt: Stmt, names: frozenset[str], lane: Expr) -> Stmt:
+def with_index(stmt: Stmt, names: frozenset[str], lane: Expr) -> Stmt:
+    """`stmt` with `lane` as a last index of every access to the buffers `names`."""
+
     def read(e: Expr) -> Expr:
         return Load(e.buffer, (*e.indices, lane), e.dtype) if isinstance(e, Load) and e.buffer in names else e
 

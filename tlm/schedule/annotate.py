@@ -145,7 +145,8 @@ def independent(step: Step, program: Program, path: Path, lanes: bool = False) -
     """Refuse where two iterations of the loop at the end of `path` touch one element and one of them writes
     it.
 
-    With `lanes` a reduction over the loop itself is allowed where nothing else in the loop uses its target.
+    With `lanes`, for vectors and GPU threads, a reduction over the loop itself is allowed where nothing else
+    in the loop uses its target.
     """
     loop = path[-1]
     assert isinstance(loop, For)
@@ -182,6 +183,9 @@ class Bind(Step):
 
         for i in n: S(i)
     ->  blockIdx.x for i in n: S(i)     (axis "blockIdx.x")
+
+    A loop on threads may be the axis of a reduction whose target nothing else in the loop uses: then the
+    threads combine their values in a tree, which associativity allows.
     """
 
     primitive: ClassVar[str] = "bind"
@@ -205,7 +209,7 @@ class Bind(Step):
                 program, f"{self.axis} is taken by loop {taken} of the same nest", "Bind to a free axis."
             )
         self._order(program, path, loop, inside)
-        independent(self, program, path)
+        independent(self, program, path, lanes=self.axis.startswith("threadIdx"))
         kind = cast(LoopKind, self.axis)
         return lambda: with_body(program, rebuild(path, marked(loop, kind)))
 

@@ -1,0 +1,167 @@
+"""A program compiled for a GPU: its text, code and figures anywhere, and its call where there is a GPU."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ...errors import ArgumentError, BackendError
+from ...ir.dtypes import to_numpy
+from ...ir.nodes import Buffer, Program
+from ...target import Target
+from .emitter import STATIC_SHARED, Launch, Source, emit
+from .stats import Stats
+
+_ALIGNMENT = 16
+
+
+class Kernel:
+    """A program as a cubin. Its arguments are GPU arrays: the program's inputs, then its outputs.
+
+    Loading waits for the first call. A call launches on CuPy's current stream and does not wait.
+    """
+
+    def __init__(
+        self, program: Program, target: Target, source: Source, cubin: bytes, launch_stats: tuple[Stats, ...]
+    ) -> None:
+        self.program, self.target, self.emitted = program, target, source
+        self.cubin, self.launch_stats = cubin, launch_stats
+        self._lock = threading.Lock()
+        self._loaded: dict[tuple[int, bool], Any] = {}
+        self._scratch: dict[tuple[int, int], list[Any]] = {}
+
+    @property
+    def source(self) -> str:
+        """The CUDA C."""
+        return self.emitted.text
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The kernels in running order."""
+        return self.emitted.kernels
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks of the launch that has the most; (0, 0, 0) where nothing is launched."""
+        return max([x.grid for x in self.launches], key=_volume, default=(0, 0, 0))
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Threads of a block of the launch that has the most; (0, 0, 0) where nothing is launched."""
+        return max([x.block for x in self.launches], key=_volume, default=(0, 0, 0))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block of the launch that has the most."""
+        return max([x.shared_bytes + x.static_shared for x in self.launches], default=0)
+
+    @property
+    def stats(self) -> Stats:
+        """The worst of all launches: most registers, spills and shared memory, least occupancy."""
+        all_stats = self.launch_stats or (Stats(0, 0, 0, 0, 0, 0.0),)
+        return Stats(
+            max(s.registers for s in all_stats),
+            max(s.spills for s in all_stats),
+            max(s.stack for s in all_stats),
+            max(s.shared for s in all_stats),
+            min(s.blocks for s in all_stats),
+            min(s.occupancy for s in all_stats),
+        )
+
+    def __call__(self, *arrays: Any) -> None:
+        """Launch on GPU arrays (anything with __cuda_array_interface__), on the current stream.
+
+        ArgumentError where shape, dtype or strides differ; BackendError where there is no GPU.
+        """
+        cupy = _cupy()
+        expected = self.program.parameters
+        if len(arrays) != len(expected):
+            raise ArgumentError(f"{self.program.name} takes {len(expected)} arrays, got {len(arrays)}")
+        pairs = list(zip(expected, arrays, strict=True))
+        pointers = [_pointer(b, a, n >= len(self.program.inputs)) for n, (b, a) in enumerate(pairs)]
+        self.call(cupy, pointers)
+
+    def call(self, cupy: Any, pointers: list[int]) -> None:
+        """Launch on device pointers, without checks."""
+        unaligned = self.emitted.aligned and any(p % _ALIGNMENT for p in pointers)
+        device = cupy.cuda.runtime.getDevice()
+        functions = self._loaded.get((device, unaligned)) or self._load(cupy, device, unaligned)
+        import numpy as np
+
+        whole = [*pointers, *self._workspace(cupy, device)]
+        for launch, function in zip(self.launches, functions, strict=True):
+            arguments = tuple([np.uintp(whole[n]) for n in launch.parameters])
+            function(launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
+
+    def _load(self, cupy: Any, device: int, unaligned: bool) -> list[Any]:
+        """The functions of the cubin on the current device; of one without vectors where arrays need it."""
+        with self._lock:
+            if (device, unaligned) not in self._loaded:
+                cubin = self.cubin
+                if unaligned:
+                    from .compiler import binary
+
+                    cubin = binary(emit(self.program, self.target, vectors=False), self.target)[0]
+                module = cupy.cuda.function.Module()
+                module.load(cubin)
+                functions = [module.get_function(x.name) for x in self.launches]
+                for launch, function in zip(self.launches, functions, strict=True):
+                    if launch.shared_bytes > STATIC_SHARED:
+                        function.max_dynamic_shared_size_bytes = launch.shared_bytes
+                self._loaded[device, unaligned] = functions
+        return self._loaded[device, unaligned]  # type: ignore[no-any-return]
+
+    def _workspace(self, cupy: Any, device: int) -> list[int]:
+        """Pointers of the scratch arrays: kept for each stream, so that two streams share nothing."""
+        scratch = self.emitted.buffers[len(self.program.parameters) :]
+        if not scratch:
+            return []
+        key = (device, int(cupy.cuda.get_current_stream().ptr))
+        if key not in self._scratch:
+            sizes = [max(b.size, 1) * b.dtype.bytes for b in scratch]
+            self._scratch[key] = [cupy.cuda.alloc(n) for n in sizes]
+        return [int(m.ptr) for m in self._scratch[key]]
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.program.name} for {self.target.name}, {len(self.cubin)} bytes of code>"
+
+
+def _volume(shape: tuple[int, int, int]) -> int:
+    return shape[0] * shape[1] * shape[2]
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError:
+        raise BackendError("running on a GPU needs CuPy: pip install cupy-cuda13x") from None
+    if not cupy.cuda.is_available():
+        raise BackendError(
+            "there is no CUDA GPU here, or no driver for it: a kernel can be compiled and looked at, not run"
+        )
+    return cupy
+
+
+def _pointer(buffer: Buffer, array: Any, output: bool) -> int:
+    """The address of an array; ArgumentError where it is not exactly what the program says of `buffer`."""
+    face = getattr(array, "__cuda_array_interface__", None)
+    if face is None:
+        raise ArgumentError(f"{buffer.name} is an array on the GPU, got {type(array).__name__}")
+    import numpy as np
+
+    wanted, dtype = to_numpy(buffer.dtype), np.dtype(face["typestr"])
+    half = buffer.dtype.name == "bf16" and dtype.itemsize == 2 and dtype.kind in "Vu"
+    if tuple(face["shape"]) != buffer.shape or not (dtype == wanted or half):
+        raise ArgumentError(
+            f"{buffer.name} is {buffer.dtype}{list(buffer.shape)}, got {dtype}{list(face['shape'])}"
+        )
+    strides = tuple([s * wanted.itemsize for s in buffer.element_strides])
+    given = face.get("strides")
+    plain = Buffer(buffer.name, buffer.shape, buffer.dtype).element_strides
+    given = tuple([s * wanted.itemsize for s in plain]) if given is None else tuple(given)
+    if buffer.size and any(n > 1 and a != b for n, a, b in zip(buffer.shape, given, strides, strict=True)):
+        raise ArgumentError(f"{buffer.name} has strides of {strides} bytes, got {given}")
+    pointer, read_only = face["data"]
+    if output and read_only:
+        raise ArgumentError(f"{buffer.name} is an output, but the array is read-only")
+    return int(pointer)

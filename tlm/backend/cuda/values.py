@@ -1,0 +1,300 @@
+"""Expressions as CUDA C: indices in 32 bits where these suffice, values in the type of each operation."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...errors import BackendError
+from ...ir.affine import Affine, affine, interval
+from ...ir.arithmetic import limits, scalar
+from ...ir.dtypes import DType, boolean, f32, f64, i64
+from ...ir.nodes import Buffer, Cast, Const, Expr, Load, Op, Var
+from ...ir.walk import walk
+from .device import BOOL, FLOAT, HELPERS, INFIX, INTEGER, STORED, UNSIGNED, VALUES, is_half
+
+_INT = 2**31 - 1
+_COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
+_ON_INDICES = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "minimum": "min({}, {})",
+               "maximum": "max({}, {})"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The C array of a buffer. `kept`: the dimensions that index it, each in brackets of its own; None: one
+    flat index."""
+
+    name: str
+    buffer: Buffer
+    kept: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True)
+class Values:
+    """What is known where an expression stands, and the helper functions that the text uses."""
+
+    homes: dict[str, Home] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    extents: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
+    helpers: set[str] = field(default_factory=set)
+
+    # Places
+
+    def at(self, buffer: str, indices: tuple[Expr, ...]) -> str:
+        """The element buffer[indices] as it lies in memory."""
+        home = self.homes[buffer]
+        if home.kept is not None:
+            return home.name + "".join([f"[{self.index(indices[d])}]" for d in home.kept] or ["[0]"])
+        return f"{home.name}[{self.flat(home.buffer, indices)}]"
+
+    def flat(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        """The offset of an element, in elements."""
+        forms = [affine(i) for i in indices]
+        strides = buffer.element_strides
+        if all(f is not None for f in forms):
+            whole = sum((f.scale(s) for f, s in zip(forms, strides, strict=True) if f), Affine(0))
+            return self.affine(whole)
+        reach = sum(abs(s) * max(n - 1, 0) for s, n in zip(strides, buffer.shape, strict=True))
+        wide = reach > _INT
+        terms = []
+        for index, stride in zip(indices, strides, strict=True):
+            code = self.index(index)
+            code = f"(long long)({code})" if wide else code
+            if stride != 0 and code != "0":
+                terms.append(code if stride == 1 else f"({code}) * {stride}")
+        return " + ".join(terms) or "0"
+
+    # Indices
+
+    def index(self, expr: Expr) -> str:
+        """An i64 expression as an int where all of it fits, else as a long long."""
+        form = affine(expr)
+        if form is not None:
+            return self.affine(form)
+        if isinstance(expr, Op) and self._narrow(expr):
+            return self._index_op(expr)
+        return bare(self.value(expr))
+
+    def affine(self, form: Affine) -> str:
+        """A sum of multiples of loops, the largest multiple first."""
+        reach = abs(form.const) + sum(abs(c) * max(self.extents[n] - 1, 0) for n, c in form.terms)
+        cast = "(long long)" if reach > _INT else ""
+        out = ""
+        for name, c in sorted(form.terms, key=lambda t: -abs(t[1])):
+            term = cast + self.names[name] + (f" * {abs(c)}" if abs(c) != 1 else "")
+            out += (f" {'-' if c < 0 else '+'} " if out else "-" if c < 0 else "") + term
+        if form.const or not out:
+            shown = f"{abs(form.const)}{'LL' if abs(form.const) > _INT else ''}"
+            out += (f" {'-' if form.const < 0 else '+'} " if out else "-" if form.const < 0 else "") + shown
+        return out
+
+    def _narrow(self, expr: Expr) -> bool:
+        """Whether index arithmetic, with all of its parts, fits in 32 bits."""
+        for node in walk(expr):
+            if isinstance(node, Load):
+                return False
+            if isinstance(node, Op | Cast) and node.dtype == i64:
+                reach = interval(node, self.extents)
+                if reach is None or reach[0] < -_INT or reach[1] > _INT:
+                    return False
+        return True
+
+    def _index_op(self, expr: Op) -> str:
+        name, args = expr.op, expr.args
+        if name == "where":
+            return f"({self.truth(args[0])} ? {self.index(args[1])} : {self.index(args[2])})"
+        codes = [self.index(a) for a in args]
+        codes = [c if re.fullmatch(r"\w+|min\(.*\)|max\(.*\)", c) else f"({c})" for c in codes]
+        if name in ("floordiv", "mod", "quot", "rem"):
+            x, y = (interval(a, self.extents) for a in args)
+            if x is not None and y is not None and x[0] >= 0 and y[0] > 0:
+                return f"{codes[0]} {'/' if name in ('floordiv', 'quot') else '%'} {codes[1]}"
+            return self.use(INTEGER[name].format(*[f"(int){c}" for c in codes]))
+        if name in _ON_INDICES:
+            return _ON_INDICES[name].format(*codes)
+        return bare(self.value(expr))
+
+    def truth(self, expr: Expr) -> str:
+        """A condition."""
+        match expr:
+            case Op("and" | "or" as name, (a, b), dtype) if dtype == boolean:
+                return f"({self.truth(a)}) {'&&' if name == 'and' else '||'} ({self.truth(b)})"
+            case Op("not", (a,), dtype) if dtype == boolean:
+                return f"!({self.truth(a)})"
+            case Op(name, (a, b), _) if name in _COMPARE and a.dtype == i64 and _is_index(a) and _is_index(b):
+                return f"{self.index(a)} {INFIX[name]} {self.index(b)}"
+        return bare(self.value(expr))
+
+    # Values
+
+    def value(self, expr: Expr) -> str:
+        """An expression in its value type, in parentheses where it is more than one piece."""
+        match expr:
+            case Const(value, dtype):
+                return literal(value, dtype)
+            case Var(name):
+                return f"(long long){self.names[name]}"
+            case Load(buffer, indices, dtype):
+                return (
+                    self.parts[buffer]
+                    if buffer in self.parts
+                    else self.loaded(self.at(buffer, indices), dtype)
+                )
+            case Cast(value, dtype):
+                return self._cast(value, dtype)
+            case Op(name, args, dtype):
+                if dtype == i64 and _is_index(expr) and self._narrow(expr):
+                    return f"(long long)({self.index(expr)})"
+                if name == "where":
+                    return (
+                        f"({self.truth(args[0])} ? {bare(self.value(args[1]))} : {bare(self.value(args[2]))})"
+                    )
+                if dtype == boolean and (name in ("and", "or", "not") or name in _COMPARE):
+                    compared = name in _COMPARE and not (args[0].dtype == i64 and all(map(_is_index, args)))
+                    if not compared and (name in _COMPARE or args[0].dtype == boolean):
+                        return f"({self.truth(expr)})"
+                return self._op(expr)
+        raise TypeError(f"not an expression: {expr!r}")
+
+    def loaded(self, element: str, dtype: DType) -> str:
+        """The value of an element in memory."""
+        return self.use(f"from_{dtype.name}({element})") if is_half(dtype) else element
+
+    def stored(self, expr: Expr) -> str:
+        """An expression as it goes to memory."""
+        if not is_half(expr.dtype):
+            return bare(self.value(expr))
+        # A value that is rounded anyway is rounded once.
+        code = bare(self.value(expr))
+        rounding = f"round_{expr.dtype.name}("
+        if code.startswith(rounding) and _closing(code, len(rounding) - 1) == len(code) - 1:
+            code = code[len(rounding) : -1]
+        return self.use(f"to_{expr.dtype.name}({code})")
+
+    def kept(self, code: str, dtype: DType) -> str:
+        """A value, given as text, as it goes to memory."""
+        return self.use(f"to_{dtype.name}({code})") if is_half(dtype) else code
+
+    def use(self, code: str) -> str:
+        """`code`, whose helper functions are remembered."""
+        todo = set(re.findall(r"\w+", code)) & HELPERS.keys()
+        if "copy_async" in code:
+            todo |= {"copy_async", "shared_address"}
+        while todo:
+            name = todo.pop()
+            if name not in self.helpers:
+                self.helpers.add(name)
+                todo |= set(re.findall(r"\w+", HELPERS[name])) & HELPERS.keys()
+        return code
+
+    def _cast(self, value: Expr, dtype: DType) -> str:
+        source = value.dtype
+        if source == dtype:
+            return self.value(value)
+        if dtype == boolean:
+            return f"({self.value(value)} != 0)"
+        if dtype.is_float and source == i64 and _is_index(value):
+            return self._rounded(f"({VALUES[dtype.name]})({self.index(value)})", dtype, f32)
+        code = self.value(value)
+        if dtype.is_float:
+            return self._float(code, source, dtype)
+        if source.is_float:
+            low, high = limits(dtype)
+            kind = "double" if source == f64 else "float"
+            ends = f"{literal(low, dtype)}, {literal(high, dtype)}"
+            return self.use(f"saturate<{STORED[dtype.name]}, {kind}>({bare(code)}, {ends})")
+        return f"({STORED[dtype.name]}){code}"
+
+    def _float(self, code: str, source: DType, dtype: DType) -> str:
+        if source == f64 and is_half(dtype):
+            return self.use(f"round_{dtype.name}(to_odd({bare(code)}))")
+        if dtype.bytes >= 4:
+            return code if is_half(source) and dtype == f32 else f"({VALUES[dtype.name]}){code}"
+        return self._rounded(bare(code) if source.is_float else f"(float){code}", dtype, source)
+
+    def _rounded(self, code: str, dtype: DType, source: DType) -> str:
+        return self.use(f"round_{dtype.name}({code})") if is_half(dtype) and source != dtype else code
+
+    def _op(self, expr: Op) -> str:
+        first = expr.args[-1].dtype
+        codes = [self.value(a) for a in expr.args]
+        if first.is_float:
+            code = self._float_op(expr.op, codes, first)
+            half = is_half(first) and expr.dtype == first and expr.op not in _EXACT
+            return self.use(f"round_{first.name}({bare(code)})") if half else code
+        if first == boolean:
+            table = {**BOOL, **{n: f"({{0}} {INFIX[n]} {{1}})" for n in _COMPARE}}
+            return table[expr.op].format(*codes)
+        return self._integer_op(expr.op, codes, first)
+
+    def _float_op(self, name: str, codes: list[str], dtype: DType) -> str:
+        if name in INFIX:
+            return f"({codes[0]} {INFIX[name]} {codes[1]})"
+        f = "" if dtype == f64 else "f"
+        inner = [bare(c) for c in codes] if "({0}" in FLOAT[name] and "({0} " not in FLOAT[name] else codes
+        return self.use(FLOAT[name].format(*inner, f=f))
+
+    def _integer_op(self, name: str, codes: list[str], dtype: DType) -> str:
+        kind = STORED[dtype.name]
+        if name in _COMPARE:
+            return f"({codes[0]} {INFIX[name]} {codes[1]})"
+        if name in ("add", "sub", "mul"):
+            wide = UNSIGNED.get(dtype.name)
+            x, y = (f"({wide}){c}" for c in codes) if wide else codes
+            return f"({kind})({x} {INFIX[name]} {y})"
+        if name not in INTEGER:
+            raise BackendError(f"the CUDA backend has no {name} of {dtype}")
+        typed = [f"({kind}){c}" for c in codes] if "{1}" in INTEGER[name] else codes
+        return f"({kind}){self.use(INTEGER[name].format(*typed, T=kind))}"
+
+
+# Operations whose result is one of the operands, or a half whatever they are.
+_EXACT = ("neg", "abs", "sign", "minimum", "maximum", "floor", "ceil", "round", "trunc")
+
+
+def _is_index(expr: Expr) -> bool:
+    """Whether an expression is arithmetic of loop variables alone."""
+    return all(not isinstance(n, Load) and (n.dtype in (i64, boolean)) for n in walk(expr))  # type: ignore[union-attr]
+
+
+def _closing(code: str, at: int) -> int:
+    """The position of the bracket that closes the one at `at`."""
+    depth = 0
+    for n in range(at, len(code)):
+        depth += (code[n] == "(") - (code[n] == ")")
+        if depth == 0:
+            return n
+    return len(code)
+
+
+def bare(code: str) -> str:
+    """`code` without brackets around all of it."""
+    return code[1:-1] if code.startswith("(") and _closing(code, 0) == len(code) - 1 else code
+
+
+def literal(value: float | bool, dtype: DType) -> str:
+    """A constant."""
+    if dtype == boolean:
+        return "true" if value else "false"
+    if not dtype.is_float:
+        low = limits(dtype)[0]
+        suffix = "LL" if dtype == i64 else ""
+        text = (
+            f"{int(value)}{suffix}"
+            if value > low or dtype.kind == "uint"
+            else f"{int(value) + 1}{suffix} - 1"
+        )
+        return f"({STORED[dtype.name]})({text})" if dtype.bytes < 4 else f"({text})" if value < 0 else text
+    exact = float(scalar(dtype)(value))
+    if math.isnan(exact):
+        return "__int_as_float(0x7fc00000)" if dtype != f64 else "__longlong_as_double(0x7ff8000000000000LL)"
+    if math.isinf(exact):
+        if dtype == f64:
+            return f"__longlong_as_double({'0xfff' if exact < 0 else '0x7ff'}0000000000000LL)"
+        return f"__int_as_float({'0xff800000' if exact < 0 else '0x7f800000'})"
+    text = repr(exact) if dtype == f64 else f"{np.float32(exact)!s}f"
+    return f"({text})" if text.startswith("-") else text

@@ -1,0 +1,199 @@
+"""Barriers where a thread may touch what another one has written, or write what another one has touched, and
+nowhere else.
+
+What was touched since the last barrier is compared with what comes next, in running order and once more
+around every loop; what a loop meets of before it is waited for in front of it. Two accesses need no barrier
+where they surely meet no element, or only where one thread makes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..ir.nodes import For
+from ..schedule.access import Access, meet
+from .gpu_touch import Touch, touches
+from .gpu_tree import Barrier, Branch, Collective, Loop, Nest, Node, Pipeline
+
+# No name of a buffer starts so.
+_OWN = "warps "
+_Key = tuple[int, int, int]
+_Pending = dict[_Key, tuple[Touch, frozenset[str]]]
+"""Accesses since the last barrier, with the uniform loops that have not gone on since."""
+
+
+def with_barriers(
+    nodes: tuple[Node, ...],
+    visible: frozenset[str],
+    blocks: frozenset[str],
+    live: frozenset[str],
+    extents: Mapping[str, int],
+    crossing: frozenset[int],
+) -> tuple[Node, ...]:
+    """`nodes` with the barriers they need.
+
+    visible: buffers that all threads of a block see and one of them writes. blocks: the block loops. live:
+    axes with more than one thread. extents: of every loop and axis. crossing: ids of the collectives that
+    hand values from warp to warp, for which they have a barrier of their own.
+    """
+    analysis = _Analysis(visible, blocks, live, extents, crossing)
+    if live:
+        count = -1
+        while len(analysis.needed) > count:
+            count = len(analysis.needed)
+            analysis.pending = {}
+            analysis.run(nodes, ())
+    return _inserted(nodes, analysis.needed)
+
+
+@dataclass(slots=True)
+class _Analysis:
+    visible: frozenset[str]
+    blocks: frozenset[str]
+    live: frozenset[str]
+    extents: Mapping[str, int]
+    crossing: frozenset[int]
+    pending: _Pending = field(default_factory=dict)
+    needed: set[int] = field(default_factory=set)
+    blamed: int = 0
+
+    def run(self, nodes: tuple[Node, ...], around: tuple[str, ...]) -> None:
+        for node in nodes:
+            match node:
+                case Nest() | Collective():
+                    self.leaf(node, around)
+                case Barrier():
+                    self.pending = {}
+                case Loop(loop, body):
+                    if id(node) in self.needed:
+                        self.pending = {}
+                    before = self.pending if loop.bound is not None else {}
+                    self.loop(node, body, around)
+                    self.pending = _union(before, self.pending)
+                case Branch(_, then, other):
+                    before = self.pending
+                    self.run(then, around)
+                    after, self.pending = self.pending, dict(before)
+                    self.run(other, around)
+                    self.pending = _union(after, self.pending)
+                case Pipeline():
+                    self.pipeline(node, around)
+
+    def loop(self, node: Loop, body: tuple[Node, ...], around: tuple[str, ...]) -> None:
+        """First what a loop needs by itself; what came before it is waited for outside, once."""
+        entry, self.pending = self.pending, {}
+        self.repeat(node.loop, body, around)
+        if entry:
+            outer, self.blamed = self.blamed, self.blamed or id(node)
+            self.pending = dict(entry)
+            self.run(body, (*around, node.loop.var))
+            self.blamed = outer
+            self.pending = {} if id(node) in self.needed else dict(entry)
+            self.repeat(node.loop, body, around)
+
+    def repeat(self, loop: For, body: tuple[Node, ...], around: tuple[str, ...]) -> None:
+        self.run(body, (*around, loop.var))
+        self.forget(loop.var)
+        if loop.extent > 1:
+            self.run(body, (*around, loop.var))
+            self.forget(loop.var)
+
+    def forget(self, var: str) -> None:
+        """The loop `var` goes on: what is pending was done at another value of it."""
+        self.pending = {k: (t, fixed - {var}) for k, (t, fixed) in self.pending.items()}
+
+    def leaf(self, node: Nest | Collective, around: tuple[str, ...]) -> None:
+        if id(node) in self.needed:
+            self.pending = {}
+        parts = list(touches(node, around))
+        if isinstance(node, Collective) and id(node) in self.crossing:
+            # What warps hand to each other is written in the first part, and read in the second.
+            own = [
+                Access(f"{_OWN}{id(node)}", (), writes, node.update, around, ()) for writes in (True, False)
+            ]
+            parts = [[*found, Touch(a, self.live)] for found, a in zip(parts, own, strict=True)]
+        for part, found in enumerate(parts):
+            if part and id(node) in self.crossing:
+                self.pending = {}
+            mine = [t for t in found if t.access.buffer in self.visible or t.access.buffer.startswith(_OWN)]
+            if any(self.clash(p, t, fixed, around) for t in mine for p, fixed in self.pending.values()):
+                self.needed.add(self.blamed or id(node))
+                self.pending = {}
+            self.add(node, part, mine, around)
+
+    def add(self, node: Node, part: int, found: list[Touch], around: tuple[str, ...]) -> None:
+        for n, touch in enumerate(found):
+            key = (id(node), part, n)
+            fixed = frozenset(around)
+            if key in self.pending:
+                fixed &= self.pending[key][1]
+            self.pending[key] = (touch, fixed)
+
+    def clash(self, a: Touch, b: Touch, fixed: frozenset[str], around: tuple[str, ...]) -> bool:
+        one, two = a.access, b.access
+        if one.buffer != two.buffer or not (one.writes or two.writes):
+            return False
+        same = meet(one, two, self.blocks | (fixed & frozenset(around)), self.extents)
+        if same is None:
+            return False
+        return any(
+            axis in a.axes or axis in b.axes
+            for axis in self.live
+            if not (axis in a.axes and axis in b.axes and axis in same)
+        )
+
+    def pipeline(self, node: Pipeline, around: tuple[str, ...]) -> None:
+        """Its buffers are kept apart by its own barriers: only what is around it can clash with them."""
+        if id(node) in self.needed:
+            self.pending = {}
+        kept = self.visible
+        if any(self.entering(n, around) for n in node.fills + node.late):
+            self.needed.add(self.blamed or id(node))
+        self.visible = kept - frozenset(node.buffers)
+        order = (Barrier(), *node.fills, *node.body)
+        if node.late:
+            order = (*node.fills, *node.body, *node.late, Barrier())
+            self.pending = {}
+        self.repeat(node.loop, order, around)
+        self.visible = kept
+        for n in (*node.fills, *node.late, *node.body):
+            if isinstance(n, Nest | Collective):
+                for part, found in enumerate(touches(n, around)):
+                    self.add(n, part, [t for t in found if t.access.buffer in kept], ())
+
+    def entering(self, node: Node, around: tuple[str, ...]) -> bool:
+        assert isinstance(node, Nest)
+        mine = [t for t in touches(node, around)[0] if t.access.buffer in self.visible]
+        return any(self.clash(p, t, fixed, around) for t in mine for p, fixed in self.pending.values())
+
+
+def _union(a: _Pending, b: _Pending) -> _Pending:
+    out = dict(a)
+    for key, (touch, fixed) in b.items():
+        out[key] = (touch, fixed & out[key][1]) if key in out else (touch, fixed)
+    return out
+
+
+def _inserted(nodes: tuple[Node, ...], needed: set[int]) -> tuple[Node, ...]:
+    out: list[Node] = []
+    for node in nodes:
+        if id(node) in needed:
+            out.append(Barrier())
+        match node:
+            case Loop(loop, body):
+                node = Loop(loop, _inserted(body, needed))
+            case Branch(cond, then, other):
+                node = Branch(cond, _inserted(then, needed), _inserted(other, needed))
+            case Pipeline():
+                node = Pipeline(
+                    node.loop,
+                    node.ahead,
+                    node.stages,
+                    node.buffers,
+                    node.fills,
+                    _inserted(node.body, needed),
+                    node.late,
+                )
+        out.append(node)
+    return tuple(out)
