@@ -8,6 +8,7 @@ from .steps import (
     CacheWrite,
     ComputeAt,
     DecomposeReduction,
+    DoubleBuffer,
     Fuse,
     Inline,
     Merge,
@@ -17,8 +18,12 @@ from .steps import (
     ReverseComputeAt,
     ReverseInline,
     RFactor,
+    SetScope,
     Split,
+    SplitDimension,
     Step,
+    StorageAlign,
+    Tensorize,
     Tile,
     Unroll,
     Vectorize,
@@ -29,7 +34,8 @@ from .steps import (
 )  # fmt: skip
 
 __all__ = [
-    "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse",
-    "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline",
-    "Schedule", "Split", "Step", "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
+    "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "DoubleBuffer",
+    "Fuse", "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt",
+    "ReverseInline", "Schedule", "Split", "Step", "StorageAlign", "Tensorize", "Tile", "Unroll", "Vectorize", "Widen",
+    "apply", "from_json", "to_json",
 ]  # fmt: skip

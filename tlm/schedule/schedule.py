@@ -16,8 +16,11 @@ from .merge import Merge
 from .placement import ComputeAt
 from .reduction import DecomposeReduction, RFactor
 from .reverse import ReverseComputeAt
+from .scope import SetScope, SplitDimension
+from .shared import DoubleBuffer, StorageAlign
 from .staging import CacheRead, CacheWrite
 from .steps import from_json, to_json
+from .tensorize import Tensorize
 from .widen import Widen
 
 
@@ -157,6 +160,26 @@ class Schedule:
     ) -> Schedule:
         """See `CacheWrite`."""
         return self.apply(CacheWrite(buffer, at, memory, tuple(layout), name))
+
+    def storage_align(self, buffer: str, axis: int, factor: int, offset: int) -> Schedule:
+        """See `StorageAlign`."""
+        return self.apply(StorageAlign(buffer, axis, factor, offset))
+
+    def double_buffer(self, buffer: str, stages: int = 2) -> Schedule:
+        """See `DoubleBuffer`."""
+        return self.apply(DoubleBuffer(buffer, stages))
+
+    def set_scope(self, buffer: str, memory: str) -> Schedule:
+        """See `SetScope`."""
+        return self.apply(SetScope(buffer, memory))
+
+    def split_dimension(self, buffer: str, dimension: int, factor: int) -> Schedule:
+        """See `SplitDimension`."""
+        return self.apply(SplitDimension(buffer, dimension, factor))
+
+    def tensorize(self, loop: str) -> Schedule:
+        """See `Tensorize`."""
+        return self.apply(Tensorize(loop))
 
     def widen(self, buffer: str, dtype: str) -> Schedule:
         """See `Widen`."""

@@ -17,13 +17,17 @@ from .merge import Merge
 from .placement import ComputeAt
 from .reduction import DecomposeReduction, RFactor
 from .reverse import ReverseComputeAt
+from .scope import SetScope, SplitDimension
+from .shared import DoubleBuffer, StorageAlign
 from .staging import CacheRead, CacheWrite
+from .tensorize import Tensorize
 from .widen import Widen
 
 __all__ = [
-    "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "Fuse",
-    "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt", "ReverseInline",
-    "Split", "Step", "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
+    "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "DoubleBuffer",
+    "Fuse", "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt",
+    "ReverseInline", "SetScope", "Split", "SplitDimension", "Step", "StorageAlign", "Tensorize", "Tile", "Unroll",
+    "Vectorize", "Widen", "apply", "from_json", "to_json",
 ]  # fmt: skip
 
 PRIMITIVES: dict[str, type[Step]] = {
@@ -31,7 +35,8 @@ PRIMITIVES: dict[str, type[Step]] = {
     for s in (
         Split, Fuse, Reorder, Tile, Unroll, Vectorize, Parallel, Bind, PrefetchAhead, CacheRead, CacheWrite,
         ComputeAt, ReverseComputeAt, Inline, ReverseInline, RFactor, DecomposeReduction,
-        Merge, Widen,
+        Merge, Widen, SetScope, SplitDimension, StorageAlign, DoubleBuffer,
+        Tensorize,
     )
 }  # fmt: skip
 
