@@ -11,6 +11,7 @@ from math import inf
 
 from ..space.choice import Choice, Value
 from ..space.decide import Picked
+from .gpu_heuristic import GPU_RULES
 
 Facts = Mapping[str, float]
 Score = Callable[[Value, Facts], tuple[float, ...]]
@@ -126,6 +127,7 @@ RULES: dict[str, Score] = {
     "recompute": lambda value, facts: (value == "store",),
     "fusion": lambda value, facts: (value == "fused",),
     "merge": lambda value, facts: (value == "fused",),
+    **GPU_RULES,
 }  # fmt: skip
 
 

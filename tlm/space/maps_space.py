@@ -7,6 +7,7 @@ order); or tiles in which an operand is loaded along its own contiguous axis and
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,7 +25,7 @@ from ..schedule.steps import (
     apply,
 )
 from ..target import Target
-from .choice import Ask, Option, Space, question
+from .choice import Ask, Choice, Option, Space, question
 from .contraction_choices import Facts, ceil, percent, thin, waste
 from .maps import Maps, elements, maps
 from .rows_choices import MOST_LANES, lane_options
@@ -75,6 +76,13 @@ class Plan:
 
 def maps_space(m: Maps, target: Target) -> Space:
     """Every schedule of `m` that this space knows, one choice at a time."""
+    inlined, m = yield from inline_stages(m, target)
+    plan = yield from _plan(Figures.of(m, target))
+    return (*inlined, *_steps(m, plan))
+
+
+def inline_stages(m: Maps, target: Target) -> Generator[Choice, int, tuple[tuple[Step, ...], Maps]]:
+    """Which stages are computed where they are read; the steps, and what is left of `m`."""
     inlined: tuple[Step, ...] = ()
     for stage in m.stages:
         readers = _readers(m, stage)
@@ -83,9 +91,7 @@ def maps_space(m: Maps, target: Target) -> Space:
             answer = yield from recompute(Figures.of(m, target), stage, readers)
         if readers and answer == "inline":
             inlined = (*inlined, Inline(stage.name))
-    m = _after(m, inlined)
-    plan = yield from _plan(Figures.of(m, target))
-    return (*inlined, *_steps(m, plan))
+    return inlined, _after(m, inlined)
 
 
 @lru_cache(maxsize=256)

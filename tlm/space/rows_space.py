@@ -11,13 +11,14 @@ along a kept one (no merge at all); or every stage on its own, its reductions cu
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import lru_cache
 
 from ..ir.walk import loads, parts, statements
 from ..schedule.steps import Inline, Step, apply
 from ..target import Target
 from . import rows_choices as ask
-from .choice import Ask, Space
+from .choice import Ask, Choice, Space
 from .contraction_choices import ceil
 from .rows import Rows, rows
 from .rows_choices import Figures, candidates
@@ -27,6 +28,13 @@ from .stages import Stage
 
 def rows_space(r: Rows, target: Target) -> Space:
     """Every schedule of the chain `r` that this space knows, one choice at a time."""
+    inlined, r = yield from inline_stages(r, target)
+    plan = yield from _plan(r, target)
+    return (*inlined, *steps(r, plan))
+
+
+def inline_stages(r: Rows, target: Target) -> Generator[Choice, int, tuple[tuple[Step, ...], Rows]]:
+    """Which elementwise stages are computed where they are read; the steps, and what is left of `r`."""
     inlined: tuple[Step, ...] = ()
     for stage in r.chain:
         readers = _readers(r, stage)
@@ -37,9 +45,7 @@ def rows_space(r: Rows, target: Target) -> Space:
             answer = yield from ask.recompute(Figures.of(r, target), stage, readers)
         if answer == "inline":
             inlined = (*inlined, Inline(stage.name))
-    r = _after(r, inlined)
-    plan = yield from _plan(r, target)
-    return (*inlined, *steps(r, plan))
+    return inlined, _after(r, inlined)
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from .choice import Space
 from .contraction import contraction_space
 from .conv import convolution_space
 from .conv_problem import convolution
+from .gpu.spaces import gpu_space_for
 from .maps import maps
 from .maps_space import maps_space
 from .plain import plain_space
@@ -32,6 +33,8 @@ FAMILIES: tuple[tuple[Callable[[Program], Any], Callable[[Any, Target], Space]],
 
 def space_for(program: Program, target: Target) -> Space:
     """The space of `program` (unscheduled) on `target`; every sentence in it is a legal schedule."""
+    if target.kind == "cuda":
+        return gpu_space_for(program, target)
     for read, space in FAMILIES:
         found = read(program)
         if found is not None:

@@ -8,6 +8,10 @@ CHOICES = (
     "height", "window", "hold",
     "recompute", "fusion", "merge",
     "terms",
+    # Of GPUs.
+    "cta_m", "cta_h", "cta_n", "cta_k", "thread_m", "thread_n", "warp_m", "group", "stage_m", "stage_n",
+    "vector", "stages", "slices", "raster", "align", "form", "threads", "cta_rows", "items", "keep",
+    "turns",
 )  # fmt: skip
 """Every question that a space may ask."""
 
@@ -16,6 +20,8 @@ WORDS = (
     "mnk", "mkn", "nmk", "nkm", "kmn", "knm", "block", "fused", "tile", "separate",
     "last", "all", "groups",
     "reduced", "kept", "store", "inline", "split",
+    # Of GPUs.
+    "shared", "register", "tiles", "warp",
 )  # fmt: skip
 """Every value that is not a number."""
 
@@ -36,5 +42,10 @@ FACTS = (
     "code",  # vector operations in the innermost loop body
     "conflicts",  # lines of an operand's block, percent of the L1 lines that its addresses can fall on
     "rate",  # multiply-adds of the innermost instruction, percent of those of an f32 FMA in the same time
+    # Of GPUs.
+    "threads",  # threads of a block
+    "shared",  # shared memory of a block, percent of the most that one may have
+    "occupancy",  # resident threads, percent of the most that a multiprocessor holds
+    "waves",  # blocks, percent of those that run at one time
 )
 """Every quantity that an option may state."""

@@ -1,0 +1,298 @@
+"""How long a scheduled GPU program would take, from its loops alone: no device, no measurement, no learning.
+
+A roofline of several ceilings (Williams et al. 2009), one kernel at a time: multiply-adds, instructions
+issued, wavefronts of shared memory, sectors between L1 and L2, bytes of the device's memory; and the latency
+of what a block waits for, hidden by the blocks that are resident beside it (occupancy). Traffic is counted
+from the addresses of one warp, so that accesses that do not coalesce and bank conflicts cost what they cost.
+Estimates rank schedules; they are no times, and are never stored as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Op, Program, Stmt, Store, Update, Var
+from ..ir.walk import buffers, loads, walk
+from ..space.gpu.limits import BASE_REGISTERS, Cost, occupancy, resident
+from ..target import Target
+from .gpu_traffic import WORD, address, addresses, box, coordinates, free_vars_of, wavefronts
+
+LAUNCH = 2.5e-6
+"""Seconds of a kernel that does nothing."""
+MEMORY_LATENCY, BARRIER_LATENCY = 600, 30
+"""Cycles until a read of the device's memory arrives, and until a block is past a barrier."""
+ISSUE = 4
+"""Instructions of warps that a multiprocessor starts in a cycle."""
+SECTOR, L2_BYTES = 32, 64
+"""Bytes that are moved at least, and bytes that a multiprocessor takes from L2 in a cycle."""
+IN_FLIGHT = 40_000
+"""Bytes on their way that a multiprocessor needs to keep the device's memory busy."""
+
+_SPECIAL = {"exp", "log", "tanh", "erf", "erfc", "pow", "sin", "cos", "div", "sqrt", "rsqrt", "logistic"}
+_SPECIAL_COST = 8
+"""Instructions of an elementary function, roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEstimate:
+    """One launch. `bounds` are seconds under each ceiling alone; `seconds` joins them, with the launch."""
+
+    blocks: int
+    cost: Cost
+    occupancy: float
+    flops: float
+    memory_bytes: float
+    bounds: tuple[tuple[str, float], ...]
+    seconds: float
+
+    @property
+    def limit(self) -> str:
+        """The ceiling that is reached first."""
+        return max(self.bounds, key=lambda bound: bound[1])[0]
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte of the device's memory."""
+        return self.flops / max(self.memory_bytes, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """All launches of a program."""
+
+    kernels: tuple[KernelEstimate, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(k.seconds for k in self.kernels)
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What one block does in all: warp instructions, multiply-adds, and traffic; and where it waits."""
+
+    issued: float = 0.0
+    fma: float = 0.0
+    flops: float = 0.0
+    wavefronts: float = 0.0
+    sectors: float = 0.0
+    global_steps: float = 0.0
+    phases: float = 0.0
+    reads: dict[str, tuple[tuple[Expr, ...], float]] = field(default_factory=dict)
+
+
+def estimate(program: Program, target: Target) -> Estimate:
+    """The estimate of a scheduled program for a GPU."""
+    known = buffers(program)
+    return Estimate(tuple([_kernel(nest, known, target) for nest in _nests(program.body)]))
+
+
+def _nests(stmt: Stmt) -> Iterator[Stmt]:
+    match stmt:
+        case Alloc(_, body):
+            yield from _nests(body)
+        case Block(stmts):
+            for s in stmts:
+                yield from _nests(s)
+        case _:
+            yield stmt
+
+
+def _walk(stmt: Stmt, around: tuple[For, ...] = ()) -> Iterator[tuple[tuple[For, ...], Stmt]]:
+    """Every Store, Update and Alloc with the loops around it."""
+    match stmt:
+        case For(body=body):
+            yield from _walk(body, (*around, stmt))
+        case Block(stmts):
+            for s in stmts:
+                yield from _walk(s, around)
+        case If(_, then, other):
+            yield from _walk(then, around)
+            if other is not None:
+                yield from _walk(other, around)
+        case Alloc(_, body):
+            yield around, stmt
+            yield from _walk(body, around)
+        case Store() | Update():
+            yield around, stmt
+
+
+def _kernel(nest: Stmt, known: Mapping[str, Buffer], target: Target) -> KernelEstimate:
+    found = list(_walk(nest))
+    loops = {f.var: f for around, _ in found for f in around}
+    blocks = prod([f.extent for f in loops.values() if f.kind.startswith("block")])
+    shape = {
+        axis: max([f.extent for f in loops.values() if f.kind == axis], default=1)
+        for axis in ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+    }
+    counts = _Counts()
+    for around, leaf in found:
+        if isinstance(leaf, Store | Update):
+            _count(counts, around, leaf, known, target, shape)
+    counts.phases = _phases(nest)
+    shared = sum(b.size * b.dtype.bytes * b.stages for b in _made(found, "shared"))
+    cost = Cost(prod(shape.values()), shared, min(target.thread_registers, _registers(found, loops)))
+    return _joined(counts, cost, blocks, loops, known, target)
+
+
+def _made(found: list[tuple[tuple[For, ...], Stmt]], memory: str) -> list[Buffer]:
+    return [s.buffer for _, s in found if isinstance(s, Alloc) and s.buffer.memory == memory]
+
+
+def _registers(found: list[tuple[tuple[For, ...], Stmt]], loops: Mapping[str, For]) -> int:
+    """Registers of a thread: its part of every register buffer. A dimension that is always indexed by loops
+    over threads belongs to the threads."""
+    private = {b.name: [True] * len(b.shape) for b in _made(found, "register")}
+    for _, leaf in found:
+        if isinstance(leaf, Store | Update):
+            names = (leaf.buffer,) if isinstance(leaf, Store) else leaf.targets
+            places = [(n, leaf.indices) for n in names]
+            places += [(e.buffer, e.indices) for v in _values(leaf) for e in loads(v)]
+            for name, indices in places:
+                for d, index in enumerate(indices):
+                    thread = isinstance(index, Var) and loops[index.name].kind.startswith("thread")
+                    if name in private and thread:
+                        private[name][d] = False
+    held = 0
+    for b in _made(found, "register"):
+        size = prod([n for n, own in zip(b.shape, private[b.name], strict=True) if own])
+        held += size * -(-b.dtype.bytes // WORD)
+    return BASE_REGISTERS + held
+
+
+def _values(leaf: Store | Update) -> tuple[Expr, ...]:
+    return (leaf.value,) if isinstance(leaf, Store) else leaf.values
+
+
+def _count(
+    counts: _Counts, around: tuple[For, ...], leaf: Store | Update, known: Mapping[str, Buffer],
+    target: Target, shape: Mapping[str, int],
+) -> None:  # fmt: skip
+    serial = prod([f.extent for f in around if f.kind in ("serial", "unroll", "vthread")])
+    lanes = prod([f.extent for f in around if f.kind == "vectorize"])
+    threads = prod([f.extent for f in around if f.kind.startswith("thread")])
+    warps = max(1.0, threads / target.warp)
+    runs = serial * lanes * warps
+    work, special, product = _work(leaf)
+    counts.fma += runs * (work - product)
+    counts.flops += serial * lanes * threads * (work + special)
+    counts.issued += runs * (work - product + special * _SPECIAL_COST)
+    if any(f.kind == "serial" and f.unroll == 1 for f in around[-1:]):
+        counts.issued += 2 * runs
+    names = (leaf.buffer,) if isinstance(leaf, Store) else leaf.targets
+    accesses = [(e.buffer, e.indices) for e in dict.fromkeys(e for v in _values(leaf) for e in loads(v))]
+    for name, indices in [*[(n, leaf.indices) for n in names], *accesses]:
+        _access(counts, around, known[name], indices, serial * warps, lanes, shape, target)
+
+
+def _work(leaf: Store | Update) -> tuple[int, int, int]:
+    """Plain operations, elementary functions, and products that a sum takes for nothing."""
+    nodes = [n for v in _values(leaf) for n in walk(v) if isinstance(n, Op) and n.dtype.is_float]
+    special = sum(n.op in _SPECIAL for n in nodes)
+    fused = isinstance(leaf, Update) and leaf.combiner == "sum" and any(n.op == "mul" for n in nodes)
+    return len(nodes) - special + isinstance(leaf, Update), special, int(fused)
+
+
+def _access(
+    counts: _Counts, around: tuple[For, ...], buffer: Buffer, indices: tuple[Expr, ...], runs: float,
+    lanes: int, shape: Mapping[str, int], target: Target,
+) -> None:  # fmt: skip
+    """Traffic of one access, from the addresses that the first warp of a block makes."""
+    if buffer.memory in ("register", "stack"):
+        return
+    moving = free_vars_of(indices)
+    unrolled = [f for f in around if f.kind == "unroll" and f.var not in moving]
+    # Copies of a statement that read one place read it once.
+    runs /= prod([f.extent for f in unrolled])
+    made = list(addresses(around, buffer, indices, shape, target.warp))
+    width = buffer.dtype.bytes
+    vector = next((f for f in around if f.kind == "vectorize"), None)
+    step = 0
+    if vector is not None and made:
+        moved = address(buffer, indices, {**made[0][1], vector.var: 1})
+        step = abs(moved - made[0][0])
+    whole = lanes if step == 1 and lanes * width <= 16 else 1
+    repeats = lanes // whole if step else 1
+    starts = {a * width for a, _ in made}
+    if buffer.memory == "shared":
+        counts.wavefronts += runs * repeats * wavefronts(starts, whole * width)
+    else:
+        touched = {(s + b) // SECTOR for s in starts for b in range(0, whole * width, WORD)}
+        counts.sectors += runs * repeats * len(touched)
+        counts.global_steps += runs * repeats
+        name, size = buffer.name, runs * repeats * len(touched) * SECTOR
+        counts.reads[name] = (indices, counts.reads.get(name, (indices, 0.0))[1] + size)
+    counts.issued += runs * repeats
+
+
+def _phases(nest: Stmt) -> float:
+    """Times that the threads of a block meet: nests of threads that follow each other, in uniform loops."""
+    match nest:
+        case For(kind=kind, extent=extent, body=body):
+            if kind.startswith("thread"):
+                return 1.0
+            return _phases(body) * (1 if kind.startswith("block") else extent)
+        case Block(stmts):
+            return sum(_phases(s) for s in stmts)
+        case Alloc(_, body) | If(_, body):
+            return _phases(body)
+    return 1.0
+
+
+def _joined(
+    c: _Counts, cost: Cost, blocks: int, loops: Mapping[str, For], known: Mapping[str, Buffer], target: Target
+) -> KernelEstimate:
+    beside = max(1, resident(cost, target))
+    hertz = target.clock * 1e6
+    rounds = -(-blocks // target.threads)
+    # What one multiprocessor does in all: the one with the most blocks.
+    warps = min(beside, rounds) * -(-cost.threads // target.warp)
+    hidden = min(1.0, warps / 8)
+    memory = _memory(c, blocks, beside, loops, known, target)
+    in_flight = min(1.0, warps * target.warp * 16 / IN_FLIGHT * 2)
+    chain = c.phases * BARRIER_LATENCY + min(c.phases, max(1.0, c.global_steps)) * MEMORY_LATENCY
+    busy = min(1.0, blocks / target.threads)
+    bounds = (
+        ("multiply-adds", rounds * c.fma * target.warp / target.fma_rate / hertz / hidden),
+        ("issue", rounds * c.issued / ISSUE / hertz / hidden),
+        ("shared", rounds * c.wavefronts / hertz),
+        ("l2", rounds * c.sectors * SECTOR / L2_BYTES / hertz),
+        ("memory", memory / (target.bandwidth * 1e9) / max(in_flight * busy, 0.02)),
+        ("latency", -(-blocks // (beside * target.threads)) * chain / hertz),
+    )
+    seconds = LAUNCH + sum(t**4 for _, t in bounds) ** 0.25
+    share = occupancy(cost, target)
+    return KernelEstimate(blocks, cost, share, c.flops * blocks, memory, bounds, seconds)
+
+
+def _memory(
+    c: _Counts,
+    blocks: int,
+    beside: int,
+    loops: Mapping[str, For],
+    known: Mapping[str, Buffer],
+    target: Target,
+) -> float:
+    """Bytes of the device's memory: each once where all of it fits into L2, else once for each round of
+    blocks that run at one time."""
+    once = {name: known[name].size * known[name].dtype.bytes for name in c.reads}
+    if sum(once.values()) <= 0.75 * target.l2:
+        return float(sum(once.values()))
+    at_once = min(blocks, beside * target.threads)
+    rounds = -(-blocks // at_once)
+    order = [f for axis in "zyx" for f in loops.values() if f.kind == f"blockIdx.{axis}"]
+    total = 0.0
+    for name, (indices, traffic) in c.reads.items():
+        buffer = known[name]
+        zeros = dict.fromkeys(loops, 0)
+        # Blocks that start at one place of a buffer share what they read.
+        seen = {
+            address(buffer, indices, zeros | {f.var: v for f, v in zip(order, at, strict=True)})
+            for at in [coordinates(n, order) for n in range(at_once)]
+        }
+        part = box(indices, buffer, loops)
+        again = rounds * len(seen) * part * buffer.dtype.bytes
+        total += max(float(once[name]), min(again, traffic * blocks)) if traffic else 0.0
+    return total

@@ -1,0 +1,324 @@
+"""The questions of the space of products on a GPU: for each, the options that are legal and worth asking.
+
+Budgets are part of the state: a tile is offered only if some way to deal it to threads stays within the
+target's threads and registers, a depth and a number of stages only if the copies fit into shared memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+
+from ...target import Target
+from ..choice import Option, question
+from ..contraction_choices import Facts, ceil, percent, waste
+from ..conv_problem import Convolution, Side
+from .limits import BASE_REGISTERS, Cost, block_facts, fits, grid_facts
+from .product_steps import bank_row
+
+LONGEST = 16384
+"""Terms of one running total: more are cut into parts with totals of their own."""
+
+TILES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+PER_THREAD = (1, 2, 4, 8, 16)
+MOST_COPIES = 2048
+"""Multiply-adds of an unrolled loop over k."""
+MOST_SLICES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """What facts are computed from. One object a problem and target, compared by identity: quick to hash."""
+
+    c: Convolution
+    target: Target
+    m: int
+    n: int
+    k: int
+    outer: int
+    """Elements of the result along m and n, steps of k, and blocks that other loops make at least."""
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(c: Convolution, target: Target) -> Figures:
+        sides = [c.extent(*side.loops) for side in (c.rows, c.columns)]
+        return Figures(c, target, *sides, c.extent(c.k), c.extent(*c.batch))
+
+    @property
+    def words(self) -> int:
+        """Registers of one accumulator."""
+        return ceil(self.c.out.buffer.dtype.bytes, 4)
+
+    def cost(self, tile: tuple[int, int], thread: tuple[int, int], shared: int = 0) -> Cost:
+        """What a block with a tile of m x n takes, of which each thread has `thread`."""
+        m, n = thread
+        registers = self.words * (m * n + m + n) + BASE_REGISTERS + 8
+        return Cost(tile[0] * tile[1] // (m * n), shared, registers)
+
+    @lru_cache(maxsize=4096)  # noqa: B019  # figures live as long as the process does
+    def deals(self, m: int, n: int) -> tuple[tuple[int, int], ...]:
+        """The shapes of a thread's part of a tile of m x n that a block can have."""
+        found = [
+            (a, b)
+            for a in divisors(m)
+            for b in divisors(n)
+            if fits(self.cost((m, n), (a, b)), self.target) and max(a, b) <= 8 * min(a, b) * 2
+        ]
+        many = [x for x in found if m * n // (x[0] * x[1]) >= min(32, m * n)]
+        return tuple(many or found)
+
+    def bytes(self, side: Side) -> int:
+        return side.operand.buffer.dtype.bytes
+
+
+@lru_cache(maxsize=1024)
+def divisors(n: int) -> tuple[int, ...]:
+    """Parts of a tile that one thread may have: small powers of two, and small tiles as a whole."""
+    return tuple([d for d in sorted({*PER_THREAD, n}) if n % d == 0 and d <= 16])
+
+
+def widths(extent: int) -> list[int]:
+    """Tiles along an axis: powers of two, and all of a short axis."""
+    found = {t for t in TILES if t <= extent}
+    return sorted(found | ({extent} if extent <= 32 else set()))
+
+
+def _wide(f: Figures, extent: int, other: int) -> list[Option]:
+    options = []
+    for size in widths(extent):
+        if f.deals(size, other) if other else f.deals(size, 1):
+            facts = (("size", size), ("trips", ceil(extent, size)), ("waste", waste(extent, size)))
+            options.append(Option(size, facts))
+    return options
+
+
+@question("cta_m")
+def cta_m(f: Figures, extent: int) -> list[Option]:
+    """Rows of a block's tile along the inner axis of the rows."""
+    return _wide(f, extent, 0)
+
+
+@question("cta_h")
+def cta_h(f: Figures, extent: int, wide: int) -> list[Option]:
+    """Rows of an image in a block's tile, each with the same pixels."""
+    options = []
+    for count in (1, 2, 4, 8, 16):
+        if count == 1 or (count <= extent and wide * count <= 256 and f.deals(wide * count, 1)):
+            facts = (("size", wide * count), ("trips", ceil(extent, count)), ("waste", waste(extent, count)))
+            options.append(Option(count, facts))
+    return options
+
+
+@question("cta_n")
+def cta_n(f: Figures, extent: int, rows: int, blocks: int) -> list[Option]:
+    """Columns of a block's tile of so many rows; `blocks` lie along all other axes."""
+    options = []
+    for size in widths(extent):
+        deals = f.deals(rows, size)
+        if not deals:
+            continue
+        cost = f.cost((rows, size), deals[-1])
+        facts: Facts = (
+            ("size", size), ("trips", ceil(extent, size)), ("waste", waste(extent, size)),
+            ("intensity", rows * size / (rows + size)), ("reuse", min(rows, size)),
+            *grid_facts(blocks * ceil(extent, size), cost, f.target),
+        )  # fmt: skip
+        options.append(Option(size, facts))
+    return options
+
+
+@question("thread_m")
+def thread_m(f: Figures, tile: tuple[int, int], blocks: int) -> list[Option]:
+    """Rows of a thread's part of the tile."""
+    return _thread(f, tile, blocks, sorted({a for a, _ in f.deals(*tile)}), 0)
+
+
+@question("thread_n")
+def thread_n(f: Figures, tile: tuple[int, int], blocks: int, rows: int) -> list[Option]:
+    """Columns of a thread's part of the tile."""
+    return _thread(f, tile, blocks, sorted({b for a, b in f.deals(*tile) if a == rows}), rows)
+
+
+def _thread(f: Figures, tile: tuple[int, int], blocks: int, sizes: list[int], rows: int) -> list[Option]:
+    options = []
+    for size in sizes:
+        deals = [(a, b) for a, b in f.deals(*tile) if (b == size and a == rows if rows else a == size)]
+        m, n = max(deals, key=lambda x: x[0] * x[1] / (x[0] + x[1]))
+        cost = f.cost(tile, (m, n))
+        facts: Facts = (("size", size), ("intensity", m * n / (m + n)), *block_facts(cost, f.target))
+        options.append(Option(size, facts + grid_facts(blocks, cost, f.target)))
+    return options
+
+
+@question("warp_m")
+def warp_m(f: Figures, threads_m: int, threads_n: int, thread: tuple[int, int]) -> list[Option]:
+    """Threads of a warp along the rows: a warp of 4 x 8 reads less of shared memory than one of 1 x 32."""
+    warp = f.target.warp
+    options = []
+    for lanes in (1, 2, 4, 8, 16, 32):
+        if threads_m % lanes == 0 and threads_n % (warp // lanes) == 0:
+            read = lanes * thread[0] + warp // lanes * thread[1]
+            facts = (("size", lanes), ("reuse", warp * (thread[0] + thread[1]) / read))
+            options.append(Option(lanes, facts))
+    return options or [Option(threads_m)]
+
+
+@question("group")
+def group(f: Figures, thread: tuple[int, int]) -> list[Option]:
+    """Neighbouring elements of a thread: it reads them from shared memory in one go. Groups of all threads
+    alternate, so that neighbouring threads read neighbouring banks."""
+    options = {}
+    for size in (1, 2, 4, 8, 16):
+        made = gcd(size, thread[0]), gcd(size, thread[1])
+        if size == 1 or max(made) == size:
+            bits = max(made) * f.bytes(f.c.columns)
+            options[made] = Option(size, (("size", size), ("stride", bits)))
+    return list(options.values())
+
+
+@question("cta_k")
+def cta_k(f: Figures, tile: tuple[int, int], cost: Cost) -> list[Option]:
+    """Steps of k whose operands lie in shared memory at a time."""
+    options = []
+    for size in sorted({s for s in (4, 8, 16, 32, 64) if s <= f.k} | ({f.k} if f.k < 64 else set())):
+        shared = size * (tile[0] * f.bytes(f.c.rows) + tile[1] * f.bytes(f.c.columns))
+        made = Cost(cost.threads, shared, cost.registers)
+        if fits(made, f.target) or size <= 4:
+            facts: Facts = (
+                ("size", size), ("trips", ceil(f.k, size)), ("waste", waste(f.k, size)),
+                ("intensity", size * tile[0] * tile[1] / cost.threads), *block_facts(made, f.target),
+            )  # fmt: skip
+            options.append(Option(size, facts))
+    return options
+
+
+def _stage(f: Figures, reuse: int, stride: int, size: int) -> list[Option]:
+    """Whether an operand goes through shared memory, or is read by each thread from where it lies."""
+    facts: Facts = (("reuse", reuse), ("stride", stride), ("shared", percent(size, f.target.block_shared)))
+    return [Option("none", facts), Option("shared", facts)]
+
+
+stage_m, stage_n = question("stage_m")(_stage), question("stage_n")(_stage)
+
+
+@question("vector")
+def vector(f: Figures, longest: tuple[int, int], copies: tuple[int, int], threads: int) -> list[Option]:
+    """Bytes that a thread copies at a time, of the operands whose layout allows it."""
+    options: dict[tuple[int, int], Option] = {}
+    sides = (f.c.rows, f.c.columns)
+    for size in (4, 8, 16):
+        made = tuple([max(1, min(n, size // f.bytes(s))) for n, s in zip(longest, sides, strict=True)])
+        turns = sum(ceil(n, threads * v) for n, v in zip(copies, made, strict=True))
+        options.setdefault((made[0], made[1]), Option(size, (("size", size), ("trips", turns))))
+    return list(options.values())
+
+
+@question("align")
+def align(f: Figures, turned: tuple[Turned, ...]) -> list[Option]:
+    """Elements by which rows of a copy that is turned on its way are moved apart, so that threads that store
+    one column fall on different banks. Vectors of 16 bytes stay aligned."""
+    options = []
+    for size in sorted({0, *[16 // t.bytes for t in turned]}):
+        ways = [percent(t.ways(size), 1) for t in turned]
+        options.append(Option(size, (("size", size), ("conflicts", max(ways, default=100.0)))))
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A copy in shared memory: `deep` rows of `block` elements, stored column by column, `vector` of a
+    column by each thread."""
+
+    block: int
+    deep: int
+    bytes: int
+    vector: int
+
+    def stride(self, align: int) -> int:
+        """Elements from row to row."""
+        row = bank_row(self.bytes)
+        return self.block + (align - self.block) % row if align else self.block
+
+    def ways(self, align: int) -> int:
+        """Threads of a warp that store to one bank at a time."""
+        columns, words = max(1, self.deep // self.vector), dict[int, set[int]]()
+        for lane in range(32):
+            at = lane % columns * self.vector * self.stride(align) + lane // columns
+            word = at * self.bytes // 4
+            words.setdefault(word % 32, set()).add(word)
+        return max(len(w) for w in words.values())
+
+
+@question("stages")
+def stages(f: Figures, trips: int, cost: Cost) -> list[Option]:
+    """Copies of what lies in shared memory: the next are filled while one is used."""
+    options = []
+    for n in (1, 2, 3, 4):
+        made = Cost(cost.threads, n * cost.shared, cost.registers)
+        if n == 1 or (n <= trips and cost.shared and fits(made, f.target)):
+            options.append(Option(n, (("size", n), *block_facts(made, f.target))))
+    return options
+
+
+@question("turns")
+def turns(f: Figures, body: int, k: int) -> list[Option]:
+    """Steps of k that are written out, of `body` multiply-adds each."""
+    counts = sorted({u for u in (1, 2, 4, 8, k) if u <= k and (u == 1 or body * u <= MOST_COPIES)})
+    return [Option(u, (("size", u), ("code", body * u))) for u in counts]
+
+
+@question("slices")
+def slices(f: Figures, blocks: int, cost: Cost) -> list[Option]:
+    """Parts of k that blocks of their own add up: where there are too few blocks, and for long sums."""
+    least = ceil(f.k, LONGEST)
+    counts = [least]
+    while counts[-1] < MOST_SLICES * least and blocks * counts[-1] < 2 * f.target.threads:
+        if f.k < 64 * counts[-1]:
+            break
+        counts.append(2 * counts[-1])
+    found = {ceil(f.k, ceil(f.k, c)): c for c in counts}
+    return [
+        Option(c, (("size", ceil(f.k, c)), *grid_facts(blocks * c, cost, f.target))) for c in found.values()
+    ]
+
+
+@question("raster")
+def raster(f: Figures, blocks_m: int, blocks_n: int, tile: tuple[int, int]) -> list[Option]:
+    """The order of blocks: along n (1), along m (0), or along n in groups of so many rows of blocks. Blocks
+    that run at one time share what they read in the L2 cache."""
+    if blocks_m == 1 or blocks_n == 1:
+        return [Option(1)]
+    options = []
+    sizes = tile[0] * f.bytes(f.c.rows), tile[1] * f.bytes(f.c.columns)
+    for value in (1, 0, 4, 8, 16):
+        if value > 1 and (blocks_m < 2 * value or f.outer > 1):
+            continue
+        rows, columns = _resident(f, blocks_m, blocks_n, value)
+        read = f.k * (rows * sizes[0] + columns * sizes[1])
+        facts = (
+            ("size", value),
+            ("l2", percent(read, f.target.l2)),
+            ("traffic", percent(read, f.k * sum(sizes))),
+        )
+        options.append(Option(value, facts))
+    return options
+
+
+def _resident(f: Figures, blocks_m: int, blocks_n: int, value: int) -> tuple[int, int]:
+    """Rows and columns of blocks among those that run at one time."""
+    count = f.target.threads
+    if value == 1:
+        return ceil(count, blocks_n), min(count, blocks_n)
+    if value == 0:
+        return min(count, blocks_m), ceil(count, blocks_m)
+    return value, ceil(count, value)
+
+
+@question("epilogue")
+def epilogue(f: Figures, elementwise: bool) -> list[Option]:
+    """Where elementwise stages run: on the registers of a finished tile, or in kernels of their own."""
+    if not f.c.epilogue:
+        return [Option("none")]
+    facts: Facts = (("l2", percent(f.outer * f.m * f.n * f.c.out.buffer.dtype.bytes, f.target.l2)),)
+    return [Option(v, facts) for v in (("fused", "separate") if elementwise else ("separate",))]

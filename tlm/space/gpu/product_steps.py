@@ -1,0 +1,263 @@
+"""From the answers of the space of products to the steps of a schedule. Plain data in, plain data out.
+
+The nest of a block, from the outside in:
+
+    blocks of the grid
+      start of the accumulators: threads, their tile
+      windows, blocks of k: copies of both operands into shared memory, by all threads
+        threads: k: a row and a column of the tile into registers; the tile
+      write-back: threads, their tile
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...schedule.steps import (
+    Bind,
+    CacheRead,
+    CacheWrite,
+    DecomposeReduction,
+    DoubleBuffer,
+    Reorder,
+    ReverseInline,
+    RFactor,
+    Split,
+    Step,
+    StorageAlign,
+    Unroll,
+    Vectorize,
+)
+from ..contraction_choices import ceil
+from ..conv_problem import Convolution, Side
+from .launch import Loop, Threads, fuse, grid, spread, spread_grid
+
+JOIN_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How one side of a block's tile is dealt: `wide` elements of the inner loop times `high` of the one
+    around it; a thread has `thread` of them, in groups of `vector` neighbours; `lanes` threads of a warp lie
+    along it. `staged`: through shared memory, in copies of `copy` elements at a time, `turned` where they are
+    contiguous along k; its rows are then `align` elements more than a multiple of all banks apart (0: dense).
+    """
+
+    wide: int
+    high: int
+    thread: int
+    vector: int
+    lanes: int
+    staged: bool
+    copy: int
+    turned: bool = False
+    align: int = 0
+
+    @property
+    def block(self) -> int:
+        return self.wide * self.high
+
+    @property
+    def threads(self) -> int:
+        return self.block // self.thread
+
+    @property
+    def warps(self) -> int:
+        return self.threads // self.lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answers. `raster`: 1 and 0 have blocks along n and along m as neighbours, larger numbers as many
+    rows of blocks in one group. `out` is the width of the vectors of the result."""
+
+    m: Cut
+    n: Cut
+    k: int
+    unroll: int
+    slices: int
+    raster: int
+    stages: int
+    out: int
+    fused: bool
+
+    @property
+    def threads(self) -> Threads:
+        return Threads(self.m.warps * self.n.warps, self.m.lanes * self.n.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The loops of one side: over blocks, and those of a block's tile before it is dealt."""
+
+    blocks: tuple[Loop, ...]
+    tile: tuple[Loop, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """The loops of one side of the tile: over warps, lanes, groups of neighbours, and neighbours."""
+
+    warp: str
+    lane: str
+    repeat: str
+    vector: str
+
+
+def steps(c: Convolution, p: Plan) -> tuple[Step, ...]:
+    """The schedule of `p`, to be applied to the unscheduled program in this order."""
+    out: list[Step] = list(c.prepare)
+    stage, k, extent, batch = c.stage, c.k, c.extent(c.k), [(x, c.extent(x)) for x in c.batch]
+    if p.slices > 1:
+        part = ceil(extent, p.slices)
+        out += [Split(k, part), RFactor(f"{k}.0", memory="heap", name=f"{stage}_part")]
+        batch.append((f"{k}.0", ceil(extent, part)))
+        stage, k, extent = f"{stage}_part", f"{k}.1", part
+    rows, columns = _cut(out, c, c.rows, p.m), _cut(out, c, c.columns, p.n)
+    out.append(Split(k, p.k))
+    blocks, flat = _raster(out, batch, rows, columns, p)
+    deep = (*c.windows, f"{k}.0")
+    tiles = [name for name, _ in (*rows.tile, *columns.tile)]
+    out.append(Reorder((*[name for name, _ in blocks], *deep, f"{k}.1", *tiles)))
+    launch = grid(out, blocks, flat)
+    copies: list[Step] = []
+    names = []
+    for side, cut, parts, word in ((c.rows, p.m, rows, "a"), (c.columns, p.n, columns, "b")):
+        inner = (f"{k}.1", p.k)
+        names.append(_stage(out, copies, c, side, cut, parts, inner, p.threads, deep[-1], word, p.stages))
+    m, n = deal(out, rows.tile, p.m), deal(out, columns.tile, p.n)
+    tile = (m.repeat, m.vector, n.repeat, n.vector)
+    out.append(Reorder((m.warp, n.warp, m.lane, n.lane, f"{k}.1", *tile)))
+    y, x = fuse(out, ((m.warp, 0), (n.warp, 0)))[0], fuse(out, ((m.lane, 0), (n.lane, 0)))[0]
+    out += _fragments(c, p, names, (m, n), f"{k}.1")
+    acc = f"{stage}_acc"
+    out += [
+        CacheWrite(stage, launch.inner, memory="register", layout=(y, x, *tile), name=acc),
+        DecomposeReduction(acc, deep[0]),
+    ]
+    out += copies
+    if p.fused and p.slices == 1:
+        out += [ReverseInline(e.stage) for e in c.epilogue]
+    for copy in ("", "@init", f"@{acc}"):
+        out += [Bind(f"{y}{copy}", "threadIdx.y"), Bind(f"{x}{copy}", "threadIdx.x")]
+        out += [Unroll(f"{loop}{copy}") for loop in tile[:-1]]
+        whole = copy == f"@{acc}" and p.out > 1
+        out.append(Vectorize(f"{n.vector}{copy}") if whole else Unroll(f"{n.vector}{copy}"))
+    if p.unroll > 1:
+        out.append(Unroll(f"{k}.1", 0 if p.unroll >= p.k else p.unroll))
+    out += launch.binds()
+    if p.slices > 1:
+        join(out, c, f"{c.k}.0", stage)
+        if p.fused:
+            out += [ReverseInline(e.stage) for e in c.epilogue]
+    if not p.fused:
+        for e in c.epilogue:
+            spread_grid(out, e.loops, JOIN_THREADS)
+    return tuple(out)
+
+
+def _cut(out: list[Step], c: Convolution, side: Side, cut: Cut) -> Parts:
+    """Splits of the loops of a side into blocks and the tile of a block."""
+    inner = side.inner
+    out.append(Split(inner, cut.wide))
+    blocks: list[Loop] = [(f"{inner}.0", ceil(c.extent(inner), cut.wide))]
+    tile: list[Loop] = [(f"{inner}.1", cut.wide)]
+    rest = [(loop, c.extent(loop)) for loop in side.loops[:-1]]
+    if cut.high > 1:
+        loop, extent = rest.pop()
+        out.append(Split(loop, cut.high))
+        blocks.insert(0, (f"{loop}.0", ceil(extent, cut.high)))
+        tile.insert(0, (f"{loop}.1", cut.high))
+    return Parts((*rest, *blocks), tuple(tile))
+
+
+def _raster(
+    out: list[Step], batch: list[Loop], rows: Parts, columns: Parts, p: Plan
+) -> tuple[list[Loop], bool]:
+    """The loops over blocks from the outside in, and whether all of them are one axis of the grid.
+
+    The blocks of the two inner axes come last, so that they stay loops of their own.
+    """
+    *above, m = rows.blocks
+    *beside, n = columns.blocks
+    outer = [*batch, *above, *beside]
+    if p.raster < 2:
+        return [*outer, m, n] if p.raster else [*outer, n, m], False
+    out.append(Split(m[0], p.raster))
+    group = (f"{m[0]}.0", ceil(m[1], p.raster)), (f"{m[0]}.1", min(p.raster, m[1]))
+    return [*outer, group[0], n, group[1]], True
+
+
+def _stage(
+    out: list[Step], copies: list[Step], c: Convolution, side: Side, cut: Cut, parts: Parts, k: Loop,
+    threads: Threads, at: str, word: str, stages: int,
+) -> str:  # fmt: skip
+    """The copy of an operand in shared memory, k outermost; the name of what the threads read."""
+    operand = side.operand
+    if not cut.staged:
+        return operand.buffer.name
+    name = f"{c.stage}_{word}"
+    moved = [loop for loop in parts.tile if _moves(operand.strides, loop[0])]
+    layout = tuple([loop for loop, _ in (k, *moved)])
+    out.append(CacheRead(operand.buffer.name, at, memory="shared", layout=layout, name=name, pad=True))
+    order = [*moved, k] if cut.turned else [k, *moved]
+    spread(copies, [(f"{loop}@{name}", n) for loop, n in order], threads, cut.copy)
+    if cut.align and moved:
+        copies.append(StorageAlign(name, 0, bank_row(operand.buffer.dtype.bytes), cut.align))
+    if stages > 1:
+        copies.append(DoubleBuffer(name, stages))
+    return name
+
+
+def bank_row(bytes: int) -> int:
+    """Elements of one word of every bank."""
+    return max(1, 128 // bytes)
+
+
+def _moves(strides: tuple[tuple[str, int], ...], loop: str) -> bool:
+    """Whether the part `loop` of a loop of the program moves an operand."""
+    return any(loop == name or loop.startswith(f"{name}.") for name, _ in strides)
+
+
+def deal(out: list[Step], tile: tuple[Loop, ...], cut: Cut) -> Dealt:
+    """Cut a side of the tile into groups, warps, lanes and neighbours."""
+    loop, _ = fuse(out, tile)
+    out += [
+        Split(loop, cut.warps * cut.lanes * cut.vector),
+        Split(f"{loop}.1", cut.lanes * cut.vector),
+        Split(f"{loop}.1.1", cut.vector),
+    ]
+    return Dealt(f"{loop}.1.0", f"{loop}.1.1.0", f"{loop}.0", f"{loop}.1.1.1")
+
+
+def _fragments(c: Convolution, p: Plan, names: list[str], sides: tuple[Dealt, Dealt], k: str) -> list[Step]:
+    """What a thread multiplies in one step of k, read once into registers."""
+    out: list[Step] = []
+    for side, cut, dealt, name, word in zip(
+        (c.rows, c.columns), (p.m, p.n), sides, names, ("a", "b"), strict=True
+    ):
+        held = f"{c.stage}_{word}_row"
+        if not any(_moves(side.operand.strides, x) for x in side.loops[-2:] if x):
+            continue
+        layout = (dealt.repeat, dealt.vector)
+        out.append(CacheRead(name, k, memory="register", layout=layout, name=held, pad=True))
+        out.append(Unroll(f"{dealt.repeat}@{held}"))
+        whole = cut.vector > 1 and cut.wide % cut.vector == 0 and cut.staged
+        lane = f"{dealt.vector}@{held}"
+        out.append(Vectorize(lane) if whole else Unroll(lane))
+    return out
+
+
+def join(out: list[Step], c: Convolution, part: str, partial: str) -> None:
+    """The kernel that adds up the parts of a split k: one element a thread."""
+    order = [x for x, _ in c.extents if x in (*c.batch, *c.rows.loops, *c.columns.loops)]
+    loops = [(f"{x}@{partial}", c.extent(x)) for x in order]
+    whole, extent = fuse(out, loops)
+    out.append(Split(whole, min(JOIN_THREADS, extent)))
+    launch = grid(out, [(f"{whole}.0", ceil(extent, JOIN_THREADS))])
+    thread = f"{whole}.1"
+    out += [
+        CacheWrite(c.stage, thread, memory="register", name=f"{c.stage}_sum"),
+        *launch.binds(),
+        Bind(thread, "threadIdx.x"),
+    ]
