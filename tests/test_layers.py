@@ -14,7 +14,7 @@ import tlm
 ROOT = Path(tlm.__file__).parent
 # Lower layers first; parts in one tuple do not import each other.
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("errors",), ("ir",), ("target",), ("schedule", "lower"), ("space",), ("backend",), ("lang",),
+    ("errors",), ("ir",), ("target",), ("schedule",), ("lower",), ("space",), ("backend",), ("lang",),
     ("measure",), ("model", "search"), ("front",), ("ops",), ("cli",),
 )  # fmt: skip
 LEVEL = {name: depth for depth, names in enumerate(ORDER) for name in names}

@@ -304,17 +304,18 @@ def test_races_of_outer_and_inner_marked_loops():
 
 
 def test_reducing_across_lanes():
-    """Kind C: vectorize over a reduction axis sums the lanes; other uses of the sum there are refused."""
+    """Kind C: vectorize over a reduction axis sums the lanes, GPU threads merge; other uses are refused."""
     ones = np.ones(128, "f4")
     total = Update(("y",), (const(0),), (Load("x", (k,), f32),), "sum", ("k",))
-    (y,) = interpret(_program(For("k", 128, total, "vectorize"), 128), [ones])
-    assert y[0] == 128
-    for kind in ("parallel", "threadIdx.x"):
+    spoiled = Block((total, Store("y", (k,), Load("y", (const(0),), f32))))
+    for kind, across in (("vectorize", "lanes"), ("threadIdx.x", "threads")):
+        (y,) = interpret(_program(For("k", 128, total, kind), 128), [ones])
+        assert y[0] == 128
+        with pytest.raises(RaceError, match=f"across its {across}"):
+            interpret(_program(For("k", 128, spoiled, kind), 128), [ones])
+    for kind in ("parallel", "blockIdx.x"):
         with pytest.raises(RaceError):
             interpret(_program(For("k", 128, total, kind), 128), [ones])
-    spoiled = Block((total, Store("y", (k,), Load("y", (const(0),), f32))))
-    with pytest.raises(RaceError, match="across its lanes"):
-        interpret(_program(For("k", 128, spoiled, "vectorize"), 128), [ones])
 
 
 def test_wrong_calls_and_programs_are_named():

@@ -91,7 +91,7 @@ def test_one_thread_axis_for_one_loop() -> None:
     with pytest.raises(ScheduleError, match=r"threadIdx.x is taken by loop i"):
         s.bind("j", "threadIdx.x")
     with pytest.raises(ScheduleError, match="C is reduced over k"):
-        s.bind("k", "threadIdx.y")
+        Schedule(matmul()).reorder("k", "i", "j").bind("k", "blockIdx.x")
     with pytest.raises(ScheduleError, match=r"no axis 'threadIdx.w'(.|\n)*threadIdx.x"):
         s.bind("j", "threadIdx.w")
 

@@ -47,6 +47,7 @@ def lower_gpu(program: Program, target: Target) -> Launches:
 
     BackendError where a nest cannot be a launch, or is above a limit of the target.
     """
+    architecture(target)
     scratch: list[Buffer] = []
     nests = [n for n in _nests(program.body, scratch) if not _is_empty(n)]
     arrays = {b.name: b for b in (*program.parameters, *scratch)}
@@ -92,7 +93,7 @@ def prepared(stmt: Stmt, dtypes: dict[str, DType]) -> Stmt:
     stmt = partials(inward(stmt, threads), threads, dtypes)
     stmt = skip_identities(explicit_init(stmt, dtypes), dtypes)
     stmt = bounds(hoist(promote(stmt, dtypes)), {})
-    return lane_guards(stmt)
+    return _simple(lane_guards(stmt))
 
 
 def _plain_kind(stmt: Stmt) -> Stmt:
@@ -114,8 +115,11 @@ def _without_singles(stmt: Stmt) -> Stmt:
             return replace(s, axes=tuple([a for a in s.axes if a not in found]))
         return s
 
-    body = map_stmt(substitute_in(stmt, zeros), without) if found else stmt
-    return simplify_program(Program("nest", (), (), body)).body
+    return _simple(map_stmt(substitute_in(stmt, zeros), without) if found else stmt)
+
+
+def _simple(stmt: Stmt) -> Stmt:
+    return simplify_program(Program("nest", (), (), stmt)).body
 
 
 def _kernel(name: str, nest: Stmt, arrays: Mapping[str, Buffer], target: Target) -> Kernel:
@@ -125,7 +129,8 @@ def _kernel(name: str, nest: Stmt, arrays: Mapping[str, Buffer], target: Target)
     build = Build(frozenset([x.var for x in loops(stmt) if x.kind in AXES]))
     nodes = build.nodes(stmt)
     shape = block_shape(nodes)
-    grid = tuple([build.blocks[k].extent if k in build.blocks else 1 for k in _BLOCK_AXES])
+    x, y, z = (build.blocks[k].extent if k in build.blocks else 1 for k in _BLOCK_AXES)
+    grid = (x, y, z)
     _limits(name, grid, shape, target)
     found = places(nodes, build.allocs, shape)
     used = [b for n, b in arrays.items() if n in reads(stmt) | writes(stmt)]
@@ -180,8 +185,8 @@ def _unrolled(nodes: tuple[Node, ...], found: dict[str, Place]) -> tuple[Node, .
             case Branch(cond, then, other):
                 out.append(Branch(cond, _unrolled(then, found), _unrolled(other, found)))
             case Pipeline():
-                parts = {f: _unrolled(getattr(node, f), found) for f in ("fills", "body", "late")}
-                out.append(replace(node, **parts))
+                fills, inside, late = (_unrolled(x, found) for x in (node.fills, node.body, node.late))
+                out.append(replace(node, fills=fills, body=inside, late=late))
             case _:
                 out.append(node)
     return tuple(out)
@@ -192,10 +197,9 @@ def unroll_registers(stmt: Stmt, private: frozenset[str]) -> Stmt:
     private |= {s.buffer.name for s in statements(stmt) if isinstance(s, Alloc)}
 
     def unrolled(s: Stmt) -> Stmt:
-        short = isinstance(s, For) and s.kind == "serial" and s.bound is None and s.extent <= _MOST_UNROLLED
-        if short and _indexes(s, private):
-            return replace(s, kind="unroll", unroll=1)
-        return s
+        if not isinstance(s, For) or s.kind != "serial" or s.bound is not None or s.extent > _MOST_UNROLLED:
+            return s
+        return replace(s, kind="unroll", unroll=1) if _indexes(s, private) else s
 
     return map_stmt(stmt, unrolled)
 

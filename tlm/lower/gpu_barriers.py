@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ..ir.nodes import For
 from ..schedule.access import Access, meet
+from .gpu_build import all_nodes
 from .gpu_touch import Touch, touches
 from .gpu_tree import Barrier, Branch, Collective, Loop, Nest, Node, Pipeline
 
@@ -157,14 +158,14 @@ class _Analysis:
             self.pending = {}
         self.repeat(node.loop, order, around)
         self.visible = kept
-        for n in (*node.fills, *node.late, *node.body):
+        for n in all_nodes((*node.fills, *node.late, *node.body)):
             if isinstance(n, Nest | Collective):
                 for part, found in enumerate(touches(n, around)):
                     self.add(n, part, [t for t in found if t.access.buffer in kept], ())
 
     def entering(self, node: Node, around: tuple[str, ...]) -> bool:
-        assert isinstance(node, Nest)
-        mine = [t for t in touches(node, around)[0] if t.access.buffer in self.visible]
+        nests = [n for n in all_nodes((node,)) if isinstance(n, Nest)]
+        mine = [t for n in nests for t in touches(n, around)[0] if t.access.buffer in self.visible]
         return any(self.clash(p, t, fixed, around) for t in mine for p, fixed in self.pending.values())
 
 

@@ -91,7 +91,8 @@ class Build:
                 inside = If(cond, inside)
             return Nest(heads, inside)
         path, update = found
-        conds: list[Expr] = [c for n in path if isinstance(n, If) for c in conjuncts(n.cond)]
+        around = [*guards, *[n.cond for n in path if isinstance(n, If)]]
+        conds: list[Expr] = [c for cond in around for c in conjuncts(cond)]
         rows = tuple([replace(n, body=Block(())) for n in path if isinstance(n, For)])
         return Collective(heads, rows, tuple(conds), update)
 

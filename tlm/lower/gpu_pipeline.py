@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.names import fresh
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Stmt, Store, Var, block
+from ..ir.nodes import Block, Buffer, Expr, For, If, Load, Stmt, Store, Var, block
 from ..ir.walk import reads, rewrap, statements, substitute_in, writes
 from .gpu_build import Build, all_nodes
 from .gpu_tree import Branch, Collective, Loop, Nest, Node, Pipeline, Place
@@ -65,27 +65,37 @@ def _pipeline(
     if any(_writes(n) & staged.keys() for n in rest) or any(_reads(n) & written for n in fills):
         return None
     ahead = f"{loop.var}.ahead"
-    moved = [
-        Nest(n.threads, substitute_in(n.body, {loop.var: Var(ahead)})) for n in fills if isinstance(n, Nest)
-    ]
+    moved = tuple([_moved(n, loop.var, ahead) for n in fills])
     stages = max(b.stages for b in staged.values())
     known = {**sources, **{name: place.buffer for name, place in places.items()}}
-    if copies and all(all_copies(n.body, known, frozenset(sources)) for n in moved):
-        return Pipeline(loop, ahead, stages, tuple(staged), tuple(moved), rest)
+    nests = [n for n in all_nodes(moved) if isinstance(n, Nest)]
+    if copies and all(all_copies(n.body, known, frozenset(sources)) for n in nests):
+        return Pipeline(loop, ahead, stages, tuple(staged), moved, rest)
+    if not all(_simple(s) for n in nests for s in statements(n.body)):
+        return None
     held: dict[str, Buffer] = {}
-    pairs = [_halves(n, known, held) for n in moved]
-    if any(p is None for p in pairs):
+    pairs = [_halves(n, (), known, held) for n in moved]
+    if sum(b.size for b in held.values()) > _MOST_HELD:
         return None
     for name, buffer in held.items():
         places[name] = Place(buffer, "private", tuple(range(len(buffer.shape))))
-    both = [p for p in pairs if p is not None]
-    return Pipeline(
-        loop, ahead, 2, tuple(staged), tuple([p[0] for p in both]), rest, tuple([p[1] for p in both])
-    )
+    first, second = (tuple([p[side] for p in pairs]) for side in (0, 1))
+    return Pipeline(loop, ahead, 2, tuple(staged), first, rest, second)
 
 
 def _is_fill(node: Node, staged: frozenset[str]) -> bool:
+    """Whether a nest, or a loop around nests alone, writes nothing but the buffers `staged`."""
+    if isinstance(node, Loop):
+        return node.loop.bound is None and all(_is_fill(n, staged) for n in node.body)
     return isinstance(node, Nest) and bool(writes(node.body)) and writes(node.body) <= staged
+
+
+def _moved(node: Node, var: str, ahead: str) -> Node:
+    """A fill of the iteration `ahead`."""
+    if isinstance(node, Loop):
+        return Loop(node.loop, tuple([_moved(n, var, ahead) for n in node.body]))
+    assert isinstance(node, Nest)
+    return Nest(node.threads, substitute_in(node.body, {var: Var(ahead)}))
 
 
 def _writes(node: Node) -> frozenset[str]:
@@ -95,17 +105,20 @@ def _writes(node: Node) -> frozenset[str]:
 
 
 def _reads(node: Node) -> frozenset[str]:
-    return reads(node.body) if isinstance(node, Nest) else frozenset()
+    return frozenset().union(*[reads(n.body) for n in all_nodes((node,)) if isinstance(n, Nest)])
 
 
-def _halves(nest: Nest, known: dict[str, Buffer], held: dict[str, Buffer]) -> tuple[Nest, Nest] | None:
-    """`nest` that keeps what it would store in registers, and one that stores it; extends `held`."""
-    if any(isinstance(s, Alloc) or not _simple(s) for s in statements(nest.body)):
-        return None
-    first, second = _split(nest.body, (), known, held)
-    if sum(b.size for b in held.values()) > _MOST_HELD:
-        return None
-    return Nest(nest.threads, first), Nest(nest.threads, second)
+def _halves(
+    node: Node, loops: tuple[For, ...], known: dict[str, Buffer], held: dict[str, Buffer]
+) -> tuple[Node, Node]:
+    """A fill that keeps what it would store in registers, and one that stores it; extends `held`."""
+    if isinstance(node, Loop):
+        whole = replace(node.loop, kind="unroll", unroll=1)
+        pairs = [_halves(n, (*loops, whole), known, held) for n in node.body]
+        return Loop(whole, tuple([p[0] for p in pairs])), Loop(whole, tuple([p[1] for p in pairs]))
+    assert isinstance(node, Nest)
+    first, second = _split(node.body, loops, known, held)
+    return Nest(node.threads, first), Nest(node.threads, second)
 
 
 def _simple(stmt: Stmt) -> bool:

@@ -7,29 +7,46 @@ kernel start at multiples of 16 bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
-from ..ir.affine import Affine, bound, conjunction, conjuncts
-from ..ir.nodes import Block, Buffer, Const, Expr, For, If, Load, Op, Stmt, Store, Var, const
+from ..ir.affine import Affine, conjunction, conjuncts
+from ..ir.dtypes import i64
+from ..ir.nodes import Block, Buffer, Const, Expr, For, If, Load, Op, Stmt, Store, Var, const, op
+from ..ir.simplify import simplify
 from ..ir.walk import free_vars, map_expr, map_exprs, map_parts, rewrap, substitute
-from ..schedule.access import linear
+from ..schedule.access import Key, linear
 
 MAX_BYTES = 16
 
 
 def vector_width(buffer: Buffer, indices: tuple[Expr, ...], lane: str, extent: int) -> int:
     """Elements that one access may move along the loop `lane` of `extent` iterations; 1 for scalars."""
-    terms: dict[object, int] = {}
-    for index, stride in zip(indices, buffer.element_strides, strict=True):
-        for key, c in linear(index).items():
-            if not isinstance(key, str | Affine) and lane in free_vars(key):
-                return 1
-            terms[key] = terms.get(key, 0) + c * stride
+    terms = linear(flat(buffer, indices))
+    if any(not isinstance(key, str | Affine) and lane in free_vars(key) for key in terms):
+        return 1
     if terms.pop(lane, 0) != 1:
         return 1
     width = MAX_BYTES // buffer.dtype.bytes
-    while width > 1 and (extent % width or any(c % width for c in terms.values())):
+    steps = [c * divisor(k) for k, c in terms.items()]
+    while width > 1 and (extent % width or any(s % width for s in steps)):
         width //= 2
     return width if width * buffer.dtype.bytes >= 4 else 1
+
+
+def flat(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    """The offset of an element, in elements; x // n * n + x % n is x."""
+    total: Expr = const(0)
+    for index, stride in zip(indices, buffer.element_strides, strict=True):
+        total = op("add", total, op("mul", index, const(stride)))
+    return simplify(total, {})
+
+
+def divisor(key: Key) -> int:
+    """A number that divides every value of what a coefficient multiplies: (8 * x) % 32 is a multiple of 8."""
+    match key:
+        case Op("mod", (a, Const(m)), _):
+            return gcd(int(m), *[c * divisor(k) if k else c for k, c in linear(a).items()])
+    return 1
 
 
 def lane_free(cond: Expr, lane: str, extent: int) -> Expr | None:
@@ -37,18 +54,34 @@ def lane_free(cond: Expr, lane: str, extent: int) -> Expr | None:
     out = []
     for c in conjuncts(cond):
         if lane in free_vars(c):
-            known = bound(c)
-            if known is None:
-                return None
-            form, limit = known
-            factor = form.coefficient(lane)
-            edge = limit if factor == 1 else 1 - limit
-            others = [k for name, k in form.terms if name != lane]
-            if abs(factor) != 1 or edge % extent or any(k % extent for k in others):
+            if not _edge_between(c, lane, extent):
                 return None
             c = substitute(c, {lane: const(0)})
         out.append(c)
     return conjunction(out)
+
+
+# Comparisons as "difference < limit": whether the operands swap, and the limit.
+_LESS = {"lt": (False, 0), "le": (False, 1), "gt": (True, 0), "ge": (True, 1)}
+
+
+def _edge_between(cond: Expr, lane: str, extent: int) -> bool:
+    """Whether a comparison changes only from one group of `extent` lanes to the next."""
+    if not isinstance(cond, Op) or cond.op not in _LESS or cond.args[0].dtype != i64:
+        return False
+    swap, limit = _LESS[cond.op]
+    a, b = cond.args[::-1] if swap else cond.args
+    terms = linear(op("sub", a, b))
+    limit -= terms.pop("", 0)
+    factor = terms.pop(lane, 0)
+    if any(not isinstance(k, str | Affine) and lane in free_vars(k) for k in terms):
+        return False
+    edge = limit if factor == 1 else 1 - limit
+    return (
+        abs(factor) == 1
+        and edge % extent == 0
+        and all(c * divisor(k) % extent == 0 for k, c in terms.items())
+    )
 
 
 def lane_guards(stmt: Stmt) -> Stmt:
@@ -80,7 +113,7 @@ def _digits(expr: Expr, lane: str, extent: int) -> Expr:
             lane in free_vars(a) and int(m) % extent == 0
         ):
             terms = linear(a)
-            if terms.pop(lane, 0) != 1 or any(c % extent for c in terms.values()):
+            if terms.pop(lane, 0) != 1 or any(c * divisor(k) % extent for k, c in terms.items()):
                 return expr
             if any(not isinstance(k, str | Affine) and lane in free_vars(k) for k in terms):
                 return expr

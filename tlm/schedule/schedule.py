@@ -20,6 +20,7 @@ from .scope import SetScope, SplitDimension
 from .shared import DoubleBuffer, StorageAlign
 from .staging import CacheRead, CacheWrite
 from .steps import from_json, to_json
+from .tensorize import Tensorize
 from .widen import Widen
 
 
@@ -175,6 +176,10 @@ class Schedule:
     def split_dimension(self, buffer: str, dimension: int, factor: int) -> Schedule:
         """See `SplitDimension`."""
         return self.apply(SplitDimension(buffer, dimension, factor))
+
+    def tensorize(self, loop: str) -> Schedule:
+        """See `Tensorize`."""
+        return self.apply(Tensorize(loop))
 
     def widen(self, buffer: str, dtype: str) -> Schedule:
         """See `Widen`."""

@@ -20,6 +20,7 @@ class Collectives(Threads):
     elements)."""
 
     shape: tuple[int, int, int] = (1, 1, 1)
+    scratch: list[tuple[str, str, int]]
 
     def collective(self, node: Collective, pad: str) -> list[str]:
         """The lines of a collective: all threads of the block take them."""
@@ -108,9 +109,11 @@ class Collectives(Threads):
 
     def members(self, node: Collective, by: Groups, pad: str) -> tuple[str, list[str], int]:
         """(number of a thread of the group, loops over the group, how many)."""
-        strides = dict(zip(AXES, (1, self.shape[0], self.shape[0] * self.shape[1]), strict=True))
+        strides: dict[str, int] = dict(
+            zip(AXES, (1, self.shape[0], self.shape[0] * self.shape[1]), strict=True)
+        )
         place, lines = "thread", []
-        extents = {x.kind: x.extent for x in node.threads}
+        extents: dict[str, int] = {x.kind: x.extent for x in node.threads}
         for n, axis in enumerate(by.axes):
             name = self.unique.name(f"other_{axis[-1]}")
             head = f"for (int {name} = 0; {name} < {extents[axis]}; ++{name}) {{"
@@ -171,7 +174,7 @@ class Collectives(Threads):
 
     def own_values(self, node: Collective, pad: str) -> tuple[list[str], list[str]]:
         """Variables with the values of this thread; the identity in threads that are not asked."""
-        sizes = dict(zip(AXES, self.shape, strict=True))
+        sizes: dict[str, int] = dict(zip(AXES, self.shape, strict=True))
         active = [f"{self.names[x.var]} < {x.extent}" for x in node.threads if x.extent < sizes[x.kind]]
         names, lines = self.identities(node, pad)
         values = [bare(self.value(v)) for v in node.update.values]

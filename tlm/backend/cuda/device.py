@@ -77,6 +77,44 @@ def _copy(n: int) -> str:
 }}"""
 
 
+def _registers(count: int, first: int = 0) -> str:
+    return "{" + ", ".join([f"%{first + n}" for n in range(count)]) + "}"
+
+
+def _load_matrix(count: int, turned: bool) -> str:
+    """`count` 8 x 8 matrices of 16-bit elements; each lane gives the address of a row of 16 bytes."""
+    name = f"x{count}{'_trans' if turned else ''}"
+    outputs = ", ".join([f'"=r"(to[{n}])' for n in range(count)])
+    kind = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if turned else ''}.shared.b16"
+    return f"""__device__ __forceinline__ void load_matrix_{name}(unsigned* to, const void* row) {{
+#ifdef __CUDACC_RTC__
+  asm volatile("{kind} {_registers(count)}, [%{count}];"
+               : {outputs} : "r"(shared_address(row)) : "memory");
+#else
+  tlm_shim_ldmatrix_{name}(to, row);
+#endif
+}}"""
+
+
+def _multiply(depth: int, kind: str, left: int, right: int) -> str:
+    """16 x depth by depth x 8, added to the 4 sums that each lane holds."""
+    name = f"mma_m16n8k{depth}_{kind}"
+    inputs = [f'"r"(left[{n}])' for n in range(left)] + [f'"r"(right[{n}])' for n in range(right)]
+    operands = f"{_registers(4)}, {_registers(left, 4)}, {_registers(right, 4 + left)}, {_registers(4)}"
+    return f"""__device__ __forceinline__ void {name}(
+    float& c0, float& c1, float& c2, float& c3, const unsigned* left, const unsigned* right) {{
+#ifdef __CUDACC_RTC__
+  asm volatile("mma.sync.aligned.m16n8k{depth}.row.col.f32.{kind}.{kind}.f32 {operands};"
+               : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+               : {", ".join(inputs)});
+#else
+  float sums[4] = {{c0, c1, c2, c3}};
+  tlm_shim_{name}(sums, left, right, sums);
+  c0 = sums[0], c1 = sums[1], c2 = sums[2], c3 = sums[3];
+#endif
+}}"""
+
+
 HELPERS: dict[str, str] = {
     "infinityf": _HEAD + "float infinityf() { return __int_as_float(0x7f800000); }",
     "infinity": _HEAD + "double infinity() { return __longlong_as_double(0x7ff0000000000000LL); }",
@@ -189,6 +227,19 @@ template <int pending> __device__ __forceinline__ void copy_async_wait() {
   tlm_shim_cp_async_wait<pending>();
 #endif
 }""",
+    "to_tf32": _HEAD + """unsigned to_tf32(float x) {
+#ifdef __CUDACC_RTC__
+  unsigned bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+#else
+  return tlm_shim_f32_to_tf32(x);
+#endif
+}""",
+    **{f"load_matrix_x{n}": _load_matrix(n, False) for n in (1, 2, 4)},
+    **{f"load_matrix_x{n}_trans": _load_matrix(n, True) for n in (1, 2, 4)},
+    **{f"mma_m16n8k{d}_{t}": _multiply(d, t, d // 4, d // 8) for d in (16, 8) for t in ("bf16", "f16")},
+    **{f"mma_m16n8k{d}_tf32": _multiply(d, "tf32", d // 2, d // 4) for d in (8, 4)},
 }  # fmt: skip
 """Helper functions by name, each after those that it calls."""
 
@@ -198,7 +249,8 @@ RESERVED = frozenset((
     "concept", "const", "constexpr", "const_cast", "continue", "decltype",
     "default",
     "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false",
-    "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept",
+    "float", "for", "friend", "goto",
+    "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept",
     "not",
     "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register",
     "reinterpret_cast", "requires", "return", "short", "signed", "sizeof", "static", "static_assert",

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from ...errors import BackendError
 from ...ir.nodes import Buffer, For, Program
 from ...ir.walk import reads, writes
-from ...lower.gpu import lower_gpu
+from ...lower.gpu import architecture, lower_gpu
 from ...lower.gpu_tree import AXES, Barrier, Branch, Collective, Kernel, Loop, Nest, Node, Pipeline
 from ...target import Target
-from .collective import Collectives
 from .device import HELPERS, STORED
 from .names import Names
+from .tensor import Tensors
 from .values import Home
 
 # Shared memory that a kernel may declare; more is one array whose size the launch gives.
@@ -62,7 +62,7 @@ def emit(program: Program, target: Target, *, vectors: bool = True) -> Source:
     names = Names()
     texts, launches, helpers, aligned = [], [], set[str](), False
     for kernel in lowered.kernels:
-        writer = _Writer(kernel, names, vectors)
+        writer = _Writer(kernel, names, vectors, architecture(target))
         text, launch = writer.whole(positions)
         used = launch.shared_bytes + launch.static_shared
         if used > target.block_shared:
@@ -89,15 +89,16 @@ def _stage_bytes(buffer: Buffer) -> int:
     return -(-storage(buffer) * buffer.dtype.bytes // _ALIGNMENT) * _ALIGNMENT
 
 
-class _Writer(Collectives):
-    def __init__(self, kernel: Kernel, names: Names, vectors: bool) -> None:
+class _Writer(Tensors):
+    def __init__(self, kernel: Kernel, names: Names, vectors: bool, arch: int) -> None:
         super().__init__(Names(), vectors)
         self.kernel = kernel
-        self.shape = kernel.block
+        self.shape, self.architecture = kernel.block, arch
         self.scratch: list[tuple[str, str, int]] = []
         self.name = names.name(kernel.name)
         self.unique.taken |= names.taken
         self.stages: dict[str, int] = {}
+        self.filling = False
 
     def whole(self, positions: dict[str, int]) -> tuple[str, Launch]:
         """The text of the kernel, and its launch."""
@@ -194,10 +195,11 @@ class _Writer(Collectives):
                 return self.pipeline(node, pad)
         raise TypeError(f"not a node: {node!r}")
 
-    def nest(self, node: Nest, pad: str, copies: bool = False) -> list[str]:
+    def nest(self, node: Nest, pad: str) -> list[str]:
         """Code of single threads: their loop variables, the threads that run it, and the statement."""
         sizes = dict(zip(AXES, self.shape, strict=True))
         bound = {x.kind: x for x in node.threads}
+        self.lane = bound.get("threadIdx.x")
         conds = []
         lines = []
         for axis in AXES:
@@ -210,7 +212,7 @@ class _Writer(Collectives):
             elif sizes[axis] > 1:
                 conds.append(f"{axis} == 0")
         inner = pad + "  "
-        body = self.copied(node.body, inner) if copies else self.statement(node.body, inner)
+        body = self.copied(node.body, inner) if self.filling else self.statement(node.body, inner)
         head = f"{pad}if ({' && '.join(conds)}) {{" if conds else pad + "{"
         return [pad + self.comment(node), head, *lines, *body, pad + "}"]
 
@@ -279,7 +281,8 @@ class _Writer(Collectives):
                 f"{pad}{kind}* const {own} = {home.name} + {self.names[var]} % {node.stages} * {size};"
             )
             self.homes[name] = Home(own, home.buffer)
-        for n in nodes:
-            lines += self.nest(n, pad, copies) if isinstance(n, Nest) else self.node(n, pad)
+        self.filling = copies
+        lines += self.nodes(nodes, pad)
+        self.filling = False
         self.homes.update({name: kept[name] for name in node.buffers})
         return lines

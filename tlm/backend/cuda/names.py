@@ -26,7 +26,7 @@ class Names:
 
 
 def short(name: str) -> str:
-    """A loop's name; of one that was fused, the first word of each loop in it and where it was split since.
+    """A loop's name; of one that was fused, the first words of the loops in it and where it was split since.
 
     `k.1@B_s*j.1.0@B_s.0.1` becomes `k*j.0.1`.
     """
@@ -35,4 +35,5 @@ def short(name: str) -> str:
         return name
     tail = parts[-1].rsplit("@", 1)[-1] if "@" in parts[-1] else parts[-1]
     splits = re.search(r"(\.\d+)*$", tail)
-    return "*".join([re.split(r"[.@]", p)[0] for p in parts]) + (splits.group(0) if splits else "")
+    words = dict.fromkeys([re.split(r"[.@]", p)[0] for p in parts])
+    return "*".join(words) + (splits.group(0) if splits else "")

@@ -10,6 +10,7 @@ from ...ir.dtypes import DType
 from ...ir.nodes import (
     Alloc,
     Block,
+    Cast,
     Const,
     Expr,
     For,
@@ -23,6 +24,7 @@ from ...ir.nodes import (
     Var,
     const,
 )
+from ...ir.simplify import simplify
 from ...ir.walk import free_vars, loads, substitute, walk
 from ...lower.gpu_vectors import Copy, copies, vector_width
 from .device import STORED, VALUES, VECTORS, WORDS, is_half
@@ -32,6 +34,8 @@ from .values import Home, Values, bare
 # A loop variable beyond this is a long long.
 _INT = 2**31 - 1
 _MEMBERS = "xyzw"
+# The bits of a half that is 0.
+_NOTHING = "(unsigned short)0x0000"
 
 
 class Threads(Values):
@@ -92,9 +96,10 @@ class Threads(Values):
         if loop.bound is not None:
             reach = interval(loop.bound, self.extents)
             code = self.index(loop.bound)
-            limit = code if reach and reach[1] <= loop.extent else f"min({limit}, {code})"
+            both = (limit, code) if kind == "int" else (limit + "LL", f"(long long)({code})")
+            limit = code if reach and reach[1] <= loop.extent else f"min({', '.join(both)})"
         pragma = ""
-        if loop.kind == "unroll":
+        if loop.kind in ("unroll", "tensor"):
             pragma = f"{pad}#pragma unroll\n"
         elif loop.unroll > 1:
             pragma = f"{pad}#pragma unroll {loop.unroll}\n"
@@ -155,7 +160,9 @@ class Threads(Values):
 
     def vector_store(self, loop: For, store: Store, pad: str) -> list[str]:
         """Loads, then the value of every lane, then the stores; each as wide as it can be."""
-        lines: list[str] = []
+        lines = self.moved_vectors(loop, store, pad)
+        if lines:
+            return lines
         loaded: dict[Load, list[str]] = {}
         picked = any(isinstance(n, Op) and n.op == "where" for n in walk(store.value))
         for load in dict.fromkeys(loads(store.value)):
@@ -176,6 +183,22 @@ class Threads(Values):
         wrapped = any("const " in x for x in lines)
         return [pad + "{", *["  " + x for x in lines], pad + "}"] if wrapped else lines
 
+    def moved_vectors(self, loop: For, store: Store, pad: str) -> list[str]:
+        """A copy whose vectors are as wide on both sides; nothing for other stores."""
+        value = store.value
+        if not isinstance(value, Load):
+            return []
+        width = self.width(store.buffer, store.indices, loop)
+        if width == 1 or width != self.width(value.buffer, value.indices, loop):
+            return []
+        kind, lines = self.vector_type(value.dtype, width), []
+        for start in range(0, loop.extent, width):
+            target = self.at(store.buffer, self.moved(store.indices, loop, start))
+            source = self.at(value.buffer, self.moved(value.indices, loop, start))
+            read = f"*reinterpret_cast<const {kind}*>(&{source})"
+            lines.append(f"{pad}*reinterpret_cast<{kind}*>(&{target}) = {read};")
+        return lines
+
     def width(self, buffer: str, indices: tuple[Expr, ...], loop: For) -> int:
         """Elements of one access along a vectorised loop; registers are no memory, and have no vectors."""
         home = self.homes[buffer]
@@ -186,8 +209,9 @@ class Threads(Values):
         return width
 
     def moved(self, indices: tuple[Expr, ...], loop: For, lane: int) -> tuple[Expr, ...]:
+        """`indices` in one lane."""
         at: dict[str, Expr] = {loop.var: const(lane)}
-        return tuple([substitute(i, at) for i in indices])
+        return tuple([simplify(substitute(i, at), self.extents) for i in indices])
 
     def vector_load(self, load: Load, loop: For, width: int, lines: list[str], pad: str) -> list[str]:
         """Texts of all lanes of a load, from vectors that `lines` read."""
@@ -209,6 +233,8 @@ class Threads(Values):
             return f"{vector}.{_MEMBERS[lane]}"
         word, part = divmod(lane * dtype.bytes, 4)
         whole = vector if dtype.bytes * width == 4 else f"{vector}.{_MEMBERS[word]}"
+        if dtype.name == "bool":
+            return f"(({whole} >> {8 * part} & 1) != 0)"
         return f"({STORED[dtype.name]})({whole} >> {8 * part})" if part else f"({STORED[dtype.name]}){whole}"
 
     def packed(self, values: list[str], dtype: DType) -> tuple[str, str]:
@@ -216,15 +242,18 @@ class Threads(Values):
         kind = self.vector_type(dtype, len(values))
         if (dtype.name, len(values)) in VECTORS:
             return kind, f"{kind}{{{', '.join(values)}}}"
+        if set(values) == {_NOTHING}:
+            return kind, f"{kind}{{}}"
         each = 4 // dtype.bytes
         mask = "" if dtype.name in ("f16", "bf16", "u8", "bool") else f" & 0x{'ff' * dtype.bytes}"
         words = []
         for start in range(0, len(values), each):
             parts = [
-                f"(unsigned)({v}){mask}" + (f" << {8 * n * dtype.bytes}" if n else "")
+                (f"((unsigned)({v}){mask})" if mask else f"(unsigned)({v})")
+                + (f" << {8 * n * dtype.bytes}" if n else "")
                 for n, v in enumerate(values[start : start + each])
             ]
-            words.append(" | ".join([f"({p})" if mask or "<<" in p else p for p in parts]))
+            words.append(" | ".join(parts))
         return kind, words[0] if len(words) == 1 else f"{kind}{{{', '.join(words)}}}"
 
     def lane_value(self, value: Expr, loop: For, lane: int, loaded: dict[Load, list[str]]) -> Expr:
@@ -234,17 +263,16 @@ class Threads(Values):
             match e:
                 case Load() if e in loaded:
                     name = f"$lane{len(self.parts)}"
+                    self.bits[name] = loaded[e][lane]
                     self.parts[name] = self.loaded(loaded[e][lane], e.dtype)
                     return Load(name, (), e.dtype)
                 case Load(buffer, indices, dtype):
-                    return Load(buffer, tuple([replaced(i) for i in indices]), dtype)
+                    return Load(buffer, self.moved(indices, loop, lane), dtype)
                 case Op(name, args, dtype):
                     return Op(name, tuple([replaced(a) for a in args]), dtype)
                 case Var(name) if name == loop.var:
                     return Const(lane)
-            return (
-                replace(e, value=replaced(e.value)) if hasattr(e, "value") and not isinstance(e, Const) else e
-            )
+            return Cast(replaced(e.value), e.dtype) if isinstance(e, Cast) else e
 
         return replaced(value)
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...errors import BackendError
-from ...ir.affine import Affine, affine, interval
+from ...ir.affine import interval
 from ...ir.arithmetic import limits, scalar
 from ...ir.dtypes import DType, boolean, f32, f64, i64
-from ...ir.nodes import Buffer, Cast, Const, Expr, Load, Op, Var
+from ...ir.nodes import Buffer, Cast, Const, Expr, Load, Node, Op, Var
 from ...ir.walk import walk
+from ...lower.gpu_vectors import flat
+from ...schedule.access import Key, linear
 from .device import BOOL, FLOAT, HELPERS, INFIX, INTEGER, STORED, UNSIGNED, VALUES, is_half
 
 _INT = 2**31 - 1
 _COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
-_ON_INDICES = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "minimum": "min({}, {})",
-               "maximum": "max({}, {})"}  # fmt: skip
+_ON_INDICES = {"mul": "{} * {}", "minimum": "min({}, {})", "maximum": "max({}, {})"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Values:
     names: dict[str, str] = field(default_factory=dict)
     extents: dict[str, int] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=dict)
+    bits: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
 
     # Places
@@ -53,44 +56,49 @@ class Values:
 
     def flat(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
         """The offset of an element, in elements."""
-        forms = [affine(i) for i in indices]
-        strides = buffer.element_strides
-        if all(f is not None for f in forms):
-            whole = sum((f.scale(s) for f, s in zip(forms, strides, strict=True) if f), Affine(0))
-            return self.affine(whole)
-        reach = sum(abs(s) * max(n - 1, 0) for s, n in zip(strides, buffer.shape, strict=True))
-        wide = reach > _INT
-        terms = []
-        for index, stride in zip(indices, strides, strict=True):
-            code = self.index(index)
-            code = f"(long long)({code})" if wide else code
-            if stride != 0 and code != "0":
-                terms.append(code if stride == 1 else f"({code}) * {stride}")
-        return " + ".join(terms) or "0"
+        return self.sum(linear(flat(buffer, indices)))
 
     # Indices
 
     def index(self, expr: Expr) -> str:
         """An i64 expression as an int where all of it fits, else as a long long."""
-        form = affine(expr)
-        if form is not None:
-            return self.affine(form)
-        if isinstance(expr, Op) and self._narrow(expr):
-            return self._index_op(expr)
-        return bare(self.value(expr))
+        return self.sum(linear(expr))
 
-    def affine(self, form: Affine) -> str:
-        """A sum of multiples of loops, the largest multiple first."""
-        reach = abs(form.const) + sum(abs(c) * max(self.extents[n] - 1, 0) for n, c in form.terms)
-        cast = "(long long)" if reach > _INT else ""
+    def sum(self, terms: Mapping[Key, int]) -> str:
+        """A sum of multiples of loops and of other index expressions, the largest multiple first.
+
+        `terms` are coefficients by what they multiply; the constant is under "".
+        """
+        left = {k: c for k, c in terms.items() if c and k != ""}
+        start = terms.get("", 0)
+        wide = not all(self._narrow(k) for k in left if isinstance(k, Node))
+        reach = abs(start) + sum([abs(c) * self._reach(k) for k, c in left.items()])
+        cast = "(long long)" if wide or reach > _INT else ""
         out = ""
-        for name, c in sorted(form.terms, key=lambda t: -abs(t[1])):
-            term = cast + self.names[name] + (f" * {abs(c)}" if abs(c) != 1 else "")
+        for key, c in sorted(left.items(), key=lambda t: -abs(t[1])):
+            whole = len(left) == 1 and c == 1 and not start and not cast
+            term = cast + self._term(key, whole) + (f" * {abs(c)}" if abs(c) != 1 else "")
             out += (f" {'-' if c < 0 else '+'} " if out else "-" if c < 0 else "") + term
-        if form.const or not out:
-            shown = f"{abs(form.const)}{'LL' if abs(form.const) > _INT else ''}"
-            out += (f" {'-' if form.const < 0 else '+'} " if out else "-" if form.const < 0 else "") + shown
+        if start or not out:
+            shown = f"{abs(start)}{'LL' if abs(start) > _INT else ''}"
+            out += (f" {'-' if start < 0 else '+'} " if out else "-" if start < 0 else "") + shown
         return out
+
+    def _reach(self, key: Key) -> int:
+        """The largest size of what a coefficient multiplies."""
+        if isinstance(key, str):
+            return max(self.extents[key] - 1, 0)
+        found = interval(key, self.extents) if isinstance(key, Node) else None
+        return _INT + 1 if found is None else max(abs(found[0]), abs(found[1]))
+
+    def _term(self, key: Key, whole: bool) -> str:
+        if isinstance(key, str):
+            return self.names[key]
+        assert isinstance(key, Node)
+        if not isinstance(key, Op) or not self._narrow(key):
+            return self.value(key)
+        code = self._index_op(key)
+        return code if whole or re.fullmatch(r"\w+|min\([^()]*\)|max\([^()]*\)", code) else f"({code})"
 
     def _narrow(self, expr: Expr) -> bool:
         """Whether index arithmetic, with all of its parts, fits in 32 bits."""
@@ -168,12 +176,28 @@ class Values:
         """An expression as it goes to memory."""
         if not is_half(expr.dtype):
             return bare(self.value(expr))
+        raw = self.raw(expr)
+        if raw is not None:
+            return raw
         # A value that is rounded anyway is rounded once.
         code = bare(self.value(expr))
         rounding = f"round_{expr.dtype.name}("
         if code.startswith(rounding) and _closing(code, len(rounding) - 1) == len(code) - 1:
             code = code[len(rounding) : -1]
         return self.use(f"to_{expr.dtype.name}({code})")
+
+    def raw(self, expr: Expr) -> str | None:
+        """The bits of a half that is only moved; None where it is computed."""
+        match expr:
+            case Const(value, dtype):
+                bits = scalar(dtype)(value).tobytes()
+                return f"(unsigned short)0x{int.from_bytes(bits, 'little'):04x}"
+            case Load(buffer, indices, _):
+                return self.bits[buffer] if buffer in self.parts else self.at(buffer, indices)
+            case Op("where", (cond, a, b), _):
+                sides = self.raw(a), self.raw(b)
+                return None if None in sides else f"{self.truth(cond)} ? {sides[0]} : {sides[1]}"
+        return None
 
     def kept(self, code: str, dtype: DType) -> str:
         """A value, given as text, as it goes to memory."""
