@@ -26,7 +26,8 @@ from tlm.target import Target
     ],
 )
 def test_a_product_by_matrix_instructions(dtype, depth, turned, calls):
-    s = programs.tensor_product(m=70, n=40, k=48, depth=depth, dtype=dtype, turned=turned)
+    sizes = dict(m=36, n=20, k=40, warps=(2, 1), tiles=(1, 2))
+    s = programs.tensor_product(**sizes, depth=depth, dtype=dtype, turned=turned)
     source, _ = check(s.program)
     assert all(c in source.text for c in calls)
 

@@ -42,17 +42,18 @@ class Launches:
     scratch: tuple[Buffer, ...]
 
 
-def lower_gpu(program: Program, target: Target) -> Launches:
+def lower_gpu(program: Program, target: Target, copies: bool = True) -> Launches:
     """The launches of a scheduled program: one for each loop nest at its top.
 
+    `copies`: whether memory may be filled by asynchronous copies where the target has them.
     BackendError where a nest cannot be a launch, or is above a limit of the target.
     """
-    architecture(target)
+    copies &= architecture(target) >= _ASYNC_COPIES
     scratch: list[Buffer] = []
     nests = [n for n in _nests(program.body, scratch) if not _is_empty(n)]
     arrays = {b.name: b for b in (*program.parameters, *scratch)}
     names = [program.name] if len(nests) == 1 else [f"{program.name}_{n}" for n in range(len(nests))]
-    kernels = [_kernel(name, nest, arrays, target) for name, nest in zip(names, nests, strict=True)]
+    kernels = [_kernel(name, nest, arrays, target, copies) for name, nest in zip(names, nests, strict=True)]
     return Launches(tuple(kernels), tuple(scratch))
 
 
@@ -122,7 +123,7 @@ def _simple(stmt: Stmt) -> Stmt:
     return simplify_program(Program("nest", (), (), stmt)).body
 
 
-def _kernel(name: str, nest: Stmt, arrays: Mapping[str, Buffer], target: Target) -> Kernel:
+def _kernel(name: str, nest: Stmt, arrays: Mapping[str, Buffer], target: Target, copies: bool) -> Kernel:
     dtypes = {n: b.dtype for n, b in arrays.items()}
     dtypes.update({s.buffer.name: s.buffer.dtype for s in statements(nest) if isinstance(s, Alloc)})
     stmt = prepared(nest, dtypes)
@@ -134,7 +135,7 @@ def _kernel(name: str, nest: Stmt, arrays: Mapping[str, Buffer], target: Target)
     _limits(name, grid, shape, target)
     found = places(nodes, build.allocs, shape)
     used = [b for n, b in arrays.items() if n in reads(stmt) | writes(stmt)]
-    nodes = pipelined(nodes, build, found, {b.name: b for b in used}, architecture(target) >= _ASYNC_COPIES)
+    nodes = pipelined(nodes, build, found, {b.name: b for b in used}, copies)
     nodes = _unrolled(nodes, found)
     written = writes(stmt) & arrays.keys()
     shared = frozenset([n for n, p in found.items() if p.memory == "shared"])

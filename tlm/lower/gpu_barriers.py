@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..ir.affine import interval
 from ..ir.nodes import For
+from ..ir.walk import free_vars
 from ..schedule.access import Access, meet
 from .gpu_build import all_nodes
 from .gpu_touch import Touch, touches
@@ -58,6 +60,7 @@ class _Analysis:
     pending: _Pending = field(default_factory=dict)
     needed: set[int] = field(default_factory=set)
     blamed: int = 0
+    known: dict[tuple[_Key, _Key, frozenset[str]], bool] = field(default_factory=dict)
 
     def run(self, nodes: tuple[Node, ...], around: tuple[str, ...]) -> None:
         for node in nodes:
@@ -118,7 +121,7 @@ class _Analysis:
             if part and id(node) in self.crossing:
                 self.pending = {}
             mine = [t for t in found if t.access.buffer in self.visible or t.access.buffer.startswith(_OWN)]
-            if any(self.clash(p, t, fixed, around) for t in mine for p, fixed in self.pending.values()):
+            if self.meets(id(node), part, mine, around):
                 self.needed.add(self.blamed or id(node))
                 self.pending = {}
             self.add(node, part, mine, around)
@@ -131,18 +134,38 @@ class _Analysis:
                 fixed &= self.pending[key][1]
             self.pending[key] = (touch, fixed)
 
-    def clash(self, a: Touch, b: Touch, fixed: frozenset[str], around: tuple[str, ...]) -> bool:
+    def meets(self, node: int, part: int, found: list[Touch], around: tuple[str, ...]) -> bool:
+        """Whether any of `found` clashes with what is pending. Answers are kept: loops are walked again."""
+        for n, touch in enumerate(found):
+            for key, (other, fixed) in self.pending.items():
+                one, two = other.access, touch.access
+                if one.buffer != two.buffer or not (one.writes or two.writes):
+                    continue
+                same = self.blocks | (fixed & frozenset(around))
+                question = (key, (node, part, n), same)
+                if question not in self.known:
+                    self.known[question] = self.clash(other, touch, same)
+                if self.known[question]:
+                    return True
+        return False
+
+    def clash(self, a: Touch, b: Touch, fixed: frozenset[str]) -> bool:
+        """Whether two threads may touch one element, where the loops `fixed` have one value."""
         one, two = a.access, b.access
-        if one.buffer != two.buffer or not (one.writes or two.writes):
-            return False
-        same = meet(one, two, self.blocks | (fixed & frozenset(around)), self.extents)
-        if same is None:
-            return False
-        return any(
-            axis in a.axes or axis in b.axes
-            for axis in self.live
-            if not (axis in a.axes and axis in b.axes and axis in same)
-        )
+        used = [x for x in self.live if x in a.axes or x in b.axes]
+        if all(x in a.axes and x in b.axes and _names(one, x) and _names(two, x) for x in used):
+            same = meet(one, two, fixed, self.extents)
+            return same is not None and any(x not in same for x in used)
+        # Nothing ties the two to one thread.
+        return not self.apart(one, two)
+
+    def apart(self, one: Access, two: Access) -> bool:
+        """Whether the two never touch one element, by the range of an index."""
+        for x, y in zip(one.indices, two.indices, strict=True):
+            a, b = interval(x, self.extents), interval(y, self.extents)
+            if a is not None and b is not None and (a[1] < b[0] or b[1] < a[0]):
+                return True
+        return False
 
     def pipeline(self, node: Pipeline, around: tuple[str, ...]) -> None:
         """Its buffers are kept apart by its own barriers: only what is around it can clash with them."""
@@ -165,8 +188,13 @@ class _Analysis:
 
     def entering(self, node: Node, around: tuple[str, ...]) -> bool:
         nests = [n for n in all_nodes((node,)) if isinstance(n, Nest)]
-        mine = [t for n in nests for t in touches(n, around)[0] if t.access.buffer in self.visible]
-        return any(self.clash(p, t, fixed, around) for t in mine for p, fixed in self.pending.values())
+        found = [t for n in nests for t in touches(n, around)[0] if t.access.buffer in self.visible]
+        return self.meets(id(node), -1, found, around)
+
+
+def _names(access: Access, axis: str) -> bool:
+    """Whether an index of `access` depends on the thread of `axis`."""
+    return any(axis in free_vars(i) for i in access.indices)
 
 
 def _union(a: _Pending, b: _Pending) -> _Pending:

@@ -56,7 +56,7 @@ def emit(program: Program, target: Target, *, vectors: bool = True) -> Source:
     Without `vectors`, arrays may start anywhere. BackendError where the program is not one of launches, or is
     above a limit of the target.
     """
-    lowered = lower_gpu(program, target)
+    lowered = lower_gpu(program, target, vectors)
     buffers = (*program.parameters, *lowered.scratch)
     positions = {b.name: n for n, b in enumerate(buffers)}
     names = Names()
