@@ -29,7 +29,10 @@ from tlm.space.decide import at_random, run
 from tlm.space.spaces import space_for
 from tlm.target import Target, host
 
-MOST_WORK = 40_000
+MOST_WORK = {"attention": 300_000}
+"""Of a workload, where it is not LIGHT: the smallest of attention are few."""
+
+LIGHT = 40_000
 Job = tuple[Work, int, int]
 """A workload, the number of its target, and the seed of its sentence."""
 
@@ -43,7 +46,7 @@ def targets() -> tuple[Target, ...]:
 def workloads(family: str, count: int, seed: int) -> list[Work]:
     """`count` small workloads of a family; products of all kinds are one family."""
     chosen = PRODUCTS if family == "products" else {family: FAMILIES[family]}
-    return list(islice(draw(seed, chosen, most_work=MOST_WORK), count))
+    return list(islice(draw(seed, chosen, most_work=MOST_WORK.get(family, LIGHT)), count))
 
 
 def check(job: Job) -> tuple[str, str]:
