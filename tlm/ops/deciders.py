@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import RecordError, TlmWarning
+from ..errors import BackendError, RecordError, TlmWarning
 from ..ir.canonical import key as workload_key
 from ..ir.nodes import Program
 from ..schedule.steps import Step
@@ -44,6 +44,11 @@ class Plan:
 
 def decide(program: Program, target: Target, how: Config) -> Plan:
     """The schedule of `program` on `target` that the decider `how` makes."""
+    if target.kind == "cuda" and not isinstance(how, Default | Heuristic | Random):
+        raise BackendError(
+            f"{type(how).__name__.lower()} needs measurements, and none were made on GPUs; for {target.name} "
+            "schedule= is 'heuristic', 'random', 'default' or a tlm.Schedule"
+        )
     return _DECIDERS[type(how)](program, target, how)
 
 

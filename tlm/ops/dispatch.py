@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, BackendError
 from ..target import Target
 from . import kept
 from .arrays import Spec, from_numbers, numpy_dtype, read
@@ -20,6 +20,7 @@ from .settings import config, machine
 
 if TYPE_CHECKING:
     from ..ir.nodes import Program
+    from .deciders import Plan
     from .kernel import Kernel
 
 Describe = Callable[[tuple[Spec, ...], tuple[Any, ...]], Problem]
@@ -89,6 +90,11 @@ class Operator:
         by_hand = _is_schedule(schedule)
         how = schedule if by_hand else config(schedule)
         goal = machine(target, threads)
+        if goal.kind == "cuda":
+            raise BackendError(
+                f"{self.__name__}: arrays of the CPU do not run on {goal.name}; compile with .kernel(..., "
+                "target=) and call that on arrays of the GPU"
+            )
         if 0 in problem.shape:
             return _empty(problem, out, back)
         if out is not None:
@@ -154,13 +160,13 @@ def kernel_for(problem: Problem, how: Any, target: Target) -> Kernel:
     return found
 
 
-def _build(problem: Problem, how: Any, target: Target, by_hand: bool) -> Kernel:
+def _build(problem: Problem, how: Any, target: Target, by_hand: bool) -> Any:
     from .deciders import Plan, decide
-    from .kernel import Kernel
 
+    made_for = _kernel_class(target)
     if not by_hand:
         plan = decide(problem.program, target, how)
-        made = Kernel(problem, plan, target)
+        made = made_for(problem, plan, target)
         if plan.kept:
             kept.save(made, how)
         return made
@@ -169,7 +175,17 @@ def _build(problem: Problem, how: Any, target: Target, by_hand: bool) -> Kernel:
             f"the schedule was made for another program than this call computes:\n{how.original}\n"
             f"against\n{problem.program}"
         )
-    return Kernel(problem, Plan(how.steps), target)
+    return made_for(problem, Plan(how.steps), target)
+
+
+def _kernel_class(target: Target) -> Callable[[Problem, Plan, Target], Any]:
+    if target.kind == "cuda":
+        from .gpu_kernel import GpuKernel
+
+        return GpuKernel
+    from .kernel import Kernel
+
+    return Kernel
 
 
 def bounded(kept: dict[Hashable, Any], key: Hashable, value: Any) -> None:

@@ -17,11 +17,7 @@ from ..backend import Kernel as Compiled
 from ..backend import compile as compile_program
 from ..backend import save as save_files
 from ..errors import ArgumentError, BackendError
-from ..ir.nodes import Buffer, Op, Program, Store, Update
-from ..ir.walk import walk
-from ..schedule.steps import Step
-from ..schedule.steps import apply as apply_steps
-from ..space.problem import nests
+from ..ir.nodes import Buffer
 from ..target import Target
 from .arrays import Spec, laid_out, numpy_dtype, read
 from .caching import cache
@@ -29,23 +25,17 @@ from .deciders import Plan
 from .foreign import Back, to_arrays
 from .products import Problem
 from .runner import Runner
+from .scheduled import Scheduled
 
 if TYPE_CHECKING:
     from ..backend.llvm.emitter import Module
 
-Picked = tuple[str, tuple[int | str, ...], int | str, float | None]
-"""(name, values of the options, picked value, the model's probability of it or None)"""
 
-
-class Kernel:
+class Kernel(Scheduled):
     """What `tlm.ops.<op>.kernel(...)` returns: call it with arrays of the shapes and dtypes it is for."""
 
     def __init__(self, problem: Problem, plan: Plan, target: Target) -> None:
-        self.problem = problem
-        self.plan = plan
-        self.target = target
-        self.program: Program = apply_steps(problem.program, plan.steps)
-        """The loop nest after scheduling."""
+        super().__init__(problem, plan, target)
         self.compiled: Compiled | None = None
         """The machine code; None for a machine that is not this one."""
         if target.runs_here():
@@ -73,32 +63,6 @@ class Kernel:
     def runner(self) -> Runner:
         """The kernel on arrays, without checks of the operands."""
         return Runner(self.problem, self.call, self.target.threads)
-
-    @cached_property
-    def history(self) -> tuple[tuple[Step, Program], ...]:
-        """Every step with the program after it."""
-        program, out = self.problem.program, []
-        for step in self.plan.steps:
-            program = apply_steps(program, (step,))
-            out.append((step, program))
-        return tuple(out)
-
-    @property
-    def choices(self) -> tuple[Picked, ...]:
-        """Every decision: (name, options, picked, the model's probability or None)."""
-        out: list[Picked] = []
-        for n, (choice, index) in enumerate(self.plan.picked):
-            chance = self.plan.probabilities[n][index] if self.plan.probabilities else None
-            out.append((choice.name, choice.values, choice.values[index], chance))
-        return tuple(out)
-
-    @property
-    def sentence(self) -> str:
-        """The prompt and the decisions as text, one phrase a line."""
-        from ..lang.encode import prompt
-        from ..lang.text import sentence
-
-        return sentence(prompt(self.problem.program, self.target), self.plan.picked)
 
     @cached_property
     def source(self) -> str:
@@ -149,16 +113,6 @@ class Kernel:
             )
         return self.compiled
 
-    @cached_property
-    def flops(self) -> int:
-        """Arithmetic operations of one call; a multiply-add counts two."""
-        return sum(_operations(stmt) * _trips(loops) for loops, stmt in nests(self.problem.program.body))
-
-    @cached_property
-    def bytes(self) -> int:
-        """Bytes of the operands and the result."""
-        return sum(b.size * b.dtype.bytes for b in self.problem.program.parameters)
-
     def time(self, *operands: Any, **limits: Any) -> float:
         """Seconds of one call on these operands (random ones where none are given): the median of repeats."""
         wanted = self.problem.operands
@@ -195,20 +149,3 @@ def _fit(x: np.ndarray, spec: Spec, position: int) -> np.ndarray:
         )
     found, copy = read(x)
     return x if not copy and found.strides == spec.strides else laid_out(x, spec)
-
-
-def _operations(stmt: Store | Update) -> int:
-    """Arithmetic operations of one run of a statement; index arithmetic and comparisons are free."""
-    values, merges = ((stmt.value,), 0) if isinstance(stmt, Store) else (stmt.values, len(stmt.values))
-    skip = {"lt", "le", "gt", "ge", "eq", "ne", "where", "and", "or", "not"}
-    ops = [
-        n for v in values for n in walk(v) if isinstance(n, Op) and n.op not in skip and n.dtype.name != "i64"
-    ]
-    return merges + len(ops)
-
-
-def _trips(loops: Sequence[Any]) -> int:
-    n = 1
-    for loop in loops:
-        n *= loop.extent
-    return n

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, BackendError
+from ..errors import ArgumentError
 from ..target import Target, host
 
 ACTIVATION_NAMES = ("relu", "gelu", "silu", "sigmoid", "tanh")
@@ -143,13 +143,22 @@ def machine(target: Any, threads: int | None) -> Target:
         found = _named(target)
     else:
         raise ArgumentError(f"target= is 'cpu', the name of a level, or a tlm.Target, got {target!r}")
-    if found.kind == "cuda":
-        raise BackendError("this version has no CUDA backend; use target='cpu'")
+    if found.kind == "cuda" and threads is not None:
+        raise ArgumentError(f"threads= is of CPUs; {found.name} has its own, got {threads}")
     return found if threads is None else found.with_threads(threads)
 
 
 def _named(name: str) -> Target:
     if name == "cpu":
         return host()
-    preset = Target("sm_90" if name == "cuda" else name)
+    if name == "cuda":
+        return _present()
+    preset = Target(name)
     return host().with_isa(name) if preset.kind == "cpu" and preset.runs_here() else preset
+
+
+def _present() -> Target:
+    """The GPU of this machine; BackendError where there is none."""
+    from ..backend.cuda.kernel import device
+
+    return Target(f"sm_{device()}")

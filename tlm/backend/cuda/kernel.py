@@ -144,6 +144,11 @@ class Kernel:
         return f"<Kernel {self.program.name} for {self.target.name}, {len(self.cubin)} bytes of code>"
 
 
+def device() -> str:
+    """The compute capability of the current GPU, as in "90". BackendError where there is no GPU."""
+    return str(_cupy().cuda.Device().compute_capability)
+
+
 def _volume(shape: tuple[int, int, int]) -> int:
     return shape[0] * shape[1] * shape[2]
 
