@@ -24,8 +24,11 @@ def tiled_product(m=128, n=128, k=32, tile=(8, 8), block=(16, 16), depth=8, dtyp
     return s.decompose_reduction("acc", at="k.0")
 
 
-def bound_product(tile=(8, 8), block=(16, 16), vector=4, stages=1, **sizes) -> Schedule:
-    """`tiled_product` on blocks and threads, in vectors, with `stages` copies of the staged operands."""
+def bound_product(tile=(8, 8), block=(16, 16), vector=4, stages=1, columns=1, **sizes) -> Schedule:
+    """`tiled_product` on blocks and threads, in vectors, with `stages` copies of the staged operands.
+
+    A thread reads `columns` neighbours of A at once.
+    """
     s = tiled_product(tile=tile, block=block, **sizes)
     s.bind("i.0", "blockIdx.y").bind("j.0", "blockIdx.x")
     for suffix in ("", "@init", "@acc"):
@@ -37,7 +40,7 @@ def bound_product(tile=(8, 8), block=(16, 16), vector=4, stages=1, **sizes) -> S
     # A comes column by column; B row by row, in vectors.
     s.reorder("i.1.0@A_s", "i.1.1@A_s", "k.1@A_s")
     s.fuse("i.1.0@A_s", "i.1.1@A_s").fuse("i.1.0@A_s*i.1.1@A_s", "k.1@A_s")
-    share(s, "i.1.0@A_s*i.1.1@A_s*k.1@A_s", block, 1)
+    share(s, "i.1.0@A_s*i.1.1@A_s*k.1@A_s", block, columns)
     s.fuse("k.1@B_s", "j.1.0@B_s").fuse("k.1@B_s*j.1.0@B_s", "j.1.1@B_s")
     share(s, "k.1@B_s*j.1.0@B_s*j.1.1@B_s", block, vector)
     if stages > 1:

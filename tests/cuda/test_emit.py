@@ -78,18 +78,29 @@ def test_tails_never_put_a_barrier_under_a_condition_on_threads(stages):
 def test_three_stages_are_asynchronous_copies_with_one_barrier():
     s = programs.bound_product(m=32, n=64, k=40, tile=(4, 4), block=(8, 8), stages=3)
     source, _ = check(s.program)
-    assert "copy_async_16(" in source.text
+    assert "copy_async_16(&B_s" in source.text
+    assert "copy_async_4(&A_s" in source.text
     assert "copy_async_wait<1>();" in source.text
     assert barriers(source.text) == 1
     assert source.kernels[0].static_shared == 3 * 2048
 
 
-def test_without_asynchronous_copies_the_next_tile_waits_in_registers():
-    s = programs.bound_product(m=32, n=64, k=24, tile=(4, 4), block=(8, 8), stages=2)
+@pytest.mark.parametrize("stages", [2, 3])
+def test_without_asynchronous_copies_the_next_tile_waits_in_registers(stages):
+    s = programs.bound_product(m=32, n=64, k=40, tile=(4, 4), block=(8, 8), stages=stages)
     source, _ = check(s.program, SM_75)
     assert "copy_async" not in source.text
     assert "float B_s_next[" in source.text
-    assert barriers(source.text) == 2
+    assert barriers(source.text) == 1
+
+
+def test_what_is_read_together_and_scattered_waits_in_registers_beside_copies():
+    s = programs.bound_product(m=32, n=64, k=40, tile=(4, 4), block=(8, 8), stages=3, columns=4)
+    source, _ = check(s.program)
+    assert "copy_async_16(&B_s" in source.text
+    assert "float A_s_next[" in source.text
+    assert "reinterpret_cast<const float4*>(&A[" in source.text
+    assert barriers(source.text) == 1
 
 
 def test_storage_align_pads_rows():

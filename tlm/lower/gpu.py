@@ -186,8 +186,8 @@ def _unrolled(nodes: tuple[Node, ...], found: dict[str, Place]) -> tuple[Node, .
             case Branch(cond, then, other):
                 out.append(Branch(cond, _unrolled(then, found), _unrolled(other, found)))
             case Pipeline():
-                fills, inside, late = (_unrolled(x, found) for x in (node.fills, node.body, node.late))
-                out.append(replace(node, fills=fills, body=inside, late=late))
+                early, inside, late = (_unrolled(x, found) for x in (node.early, node.body, node.late))
+                out.append(replace(node, early=early, body=inside, late=late))
             case _:
                 out.append(node)
     return tuple(out)

@@ -9,7 +9,7 @@ where they surely meet no element, or only where one thread makes both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..ir.affine import interval
 from ..ir.nodes import For
@@ -172,16 +172,12 @@ class _Analysis:
         if id(node) in self.needed:
             self.pending = {}
         kept = self.visible
-        if any(self.entering(n, around) for n in node.fills + node.late):
+        if any(self.entering(n, around) for n in (*node.copies, *node.early, *node.late)):
             self.needed.add(self.blamed or id(node))
         self.visible = kept - frozenset(node.buffers)
-        order = (Barrier(), *node.fills, *node.body)
-        if node.late:
-            order = (*node.fills, *node.body, *node.late, Barrier())
-            self.pending = {}
-        self.repeat(node.loop, order, around)
+        self.repeat(node.loop, (Barrier(), *node.copies, *node.early, *node.body, *node.late), around)
         self.visible = kept
-        for n in all_nodes((*node.fills, *node.late, *node.body)):
+        for n in all_nodes((*node.copies, *node.late, *node.body)):
             if isinstance(n, Nest | Collective):
                 for part, found in enumerate(touches(n, around)):
                     self.add(n, part, [t for t in found if t.access.buffer in kept], ())
@@ -215,14 +211,6 @@ def _inserted(nodes: tuple[Node, ...], needed: set[int]) -> tuple[Node, ...]:
             case Branch(cond, then, other):
                 node = Branch(cond, _inserted(then, needed), _inserted(other, needed))
             case Pipeline():
-                node = Pipeline(
-                    node.loop,
-                    node.ahead,
-                    node.stages,
-                    node.buffers,
-                    node.fills,
-                    _inserted(node.body, needed),
-                    node.late,
-                )
+                node = replace(node, body=_inserted(node.body, needed))
         out.append(node)
     return tuple(out)

@@ -112,7 +112,7 @@ def all_nodes(nodes: tuple[Node, ...]) -> list[Node]:
             case Branch(_, then, other):
                 out += all_nodes(then) + all_nodes(other)
             case Pipeline():
-                out += all_nodes(node.fills) + all_nodes(node.body) + all_nodes(node.late)
+                out += all_nodes((*node.copies, *node.early, *node.body, *node.late))
     return out
 
 

@@ -2,8 +2,9 @@
 
     for k: A_s = A[k]; use A_s     ->     pipeline for k: fill A_s of iteration k + stages - 1; use A_s of k
 
-Only the order in which memory is filled changes. Where a buffer is filled by more than plain copies, or the
-machine has no asynchronous ones, values wait in registers while the present copy is used.
+Only the order in which memory is filled changes. Where a buffer is filled by more than plain copies, by
+copies that scatter what is read together, or where the machine has no asynchronous ones, values wait in
+registers while the present copy is used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..ir.nodes import Block, Buffer, Expr, For, If, Load, Stmt, Store, Var, blo
 from ..ir.walk import reads, rewrap, statements, substitute_in, writes
 from .gpu_build import Build, all_nodes
 from .gpu_tree import Branch, Collective, Loop, Nest, Node, Pipeline, Place
-from .gpu_vectors import all_copies
+from .gpu_vectors import all_copies, narrow
 
 # Elements that a thread may hold in registers between reading and storing them.
 _MOST_HELD = 64
@@ -65,22 +66,31 @@ def _pipeline(
     if any(_writes(n) & staged.keys() for n in rest) or any(_reads(n) & written for n in fills):
         return None
     ahead = f"{loop.var}.ahead"
-    moved = tuple([_moved(n, loop.var, ahead) for n in fills])
-    stages = max(b.stages for b in staged.values())
+    moved = [_moved(n, loop.var, ahead) for n in fills]
     known = {**sources, **{name: place.buffer for name, place in places.items()}}
-    nests = [n for n in all_nodes(moved) if isinstance(n, Nest)]
-    if copies and all(all_copies(n.body, known, frozenset(sources)) for n in nests):
-        return Pipeline(loop, ahead, stages, tuple(staged), moved, rest)
-    if not all(_simple(s) for n in nests for s in statements(n.body)):
+    by_copies = [n for n in moved if copies and _by_copies(n, known, frozenset(sources))]
+    rest_of_fills = [n for n in moved if n not in by_copies]
+    if not all(_simple(s) for n in rest_of_fills for s in _statements(n)):
         return None
     held: dict[str, Buffer] = {}
-    pairs = [_halves(n, (), known, held) for n in moved]
+    pairs = [_halves(n, (), known, held) for n in rest_of_fills]
     if sum(b.size for b in held.values()) > _MOST_HELD:
         return None
     for name, buffer in held.items():
         places[name] = Place(buffer, "private", tuple(range(len(buffer.shape))))
-    first, second = (tuple([p[side] for p in pairs]) for side in (0, 1))
-    return Pipeline(loop, ahead, 2, tuple(staged), first, rest, second)
+    early, late = (tuple([p[side] for p in pairs]) for side in (0, 1))
+    stages = max(b.stages for b in staged.values())
+    return Pipeline(loop, ahead, stages, tuple(staged), tuple(by_copies), early, rest, late)
+
+
+def _by_copies(node: Node, known: dict[str, Buffer], sources: frozenset[str]) -> bool:
+    """Whether a fill is asynchronous copies that are as wide as what a thread could read at once."""
+    bodies = [n.body for n in all_nodes((node,)) if isinstance(n, Nest)]
+    return all(all_copies(b, known, sources) and not narrow(b, known, sources) for b in bodies)
+
+
+def _statements(node: Node) -> list[Stmt]:
+    return [s for n in all_nodes((node,)) if isinstance(n, Nest) for s in statements(n.body)]
 
 
 def _is_fill(node: Node, staged: frozenset[str]) -> bool:

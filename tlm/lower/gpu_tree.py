@@ -57,20 +57,21 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    """A uniform loop whose buffers are filled ahead of it, `stages` copies of each in turn.
+    """A uniform loop whose `buffers` are filled ahead of it, `stages` copies of each in turn.
 
-    `fills` write the copies for iteration Var(ahead); `body` reads those of its own. With `late`, a fill is
-    two nests: `fills` keeps values in registers before the body, and `late` stores them after it. Without,
-    fills are asynchronous copies.
+    The fills are of iteration Var(ahead), `stages - 1` iterations later: `copies` go on by themselves;
+    `early` nests read values into registers before the body, which `late` ones store after it. `body` uses
+    the buffers of its own iteration.
     """
 
     loop: For
     ahead: str
     stages: int
     buffers: tuple[str, ...]
-    fills: tuple[Node, ...]
+    copies: tuple[Node, ...]
+    early: tuple[Node, ...]
     body: tuple[Node, ...]
-    late: tuple[Node, ...] = ()
+    late: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

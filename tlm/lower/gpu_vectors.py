@@ -13,7 +13,7 @@ from ..ir.affine import Affine, conjunction, conjuncts
 from ..ir.dtypes import i64
 from ..ir.nodes import Block, Buffer, Const, Expr, For, If, Load, Op, Stmt, Store, Var, const, op
 from ..ir.simplify import simplify
-from ..ir.walk import free_vars, map_expr, map_exprs, map_parts, rewrap, substitute
+from ..ir.walk import free_vars, map_expr, map_exprs, map_parts, parts, rewrap, substitute, walk
 from ..schedule.access import Key, linear
 
 MAX_BYTES = 16
@@ -182,3 +182,14 @@ def all_copies(stmt: Stmt, known: dict[str, Buffer], sources: frozenset[str]) ->
         case Block(stmts):
             return all(all_copies(s, known, sources) for s in stmts)
     return False
+
+
+def narrow(stmt: Stmt, known: dict[str, Buffer], sources: frozenset[str]) -> bool:
+    """Whether a copy in `stmt` moves less at once than what a thread could read there at once."""
+    found = copies(stmt, known, sources)
+    if found is not None and isinstance(stmt, For):
+        source = known[found[0].source.buffer]
+        read = [e for e in walk(stmt.body) if isinstance(e, Load) and e.buffer == source.name]
+        widest = max(vector_width(source, e.indices, stmt.var, stmt.extent) for e in read)
+        return widest * source.dtype.bytes > found[0].bytes
+    return found is None and any(narrow(s, known, sources) for s in parts(stmt))

@@ -9,6 +9,7 @@ from ...errors import BackendError
 from ...ir.nodes import Buffer, For, Program
 from ...ir.walk import reads, writes
 from ...lower.gpu import architecture, lower_gpu
+from ...lower.gpu_build import all_nodes
 from ...lower.gpu_tree import AXES, Barrier, Branch, Collective, Kernel, Loop, Nest, Node, Pipeline
 from ...target import Target
 from .device import HELPERS, STORED
@@ -225,54 +226,46 @@ class _Writer(Tensors):
     # Pipelines
 
     def pipeline(self, node: Pipeline, pad: str) -> list[str]:
-        return self.registers(node, pad) if node.late else self.asynchronous(node, pad)
+        """Fills run `stages - 1` iterations ahead; one barrier an iteration, after waiting for the oldest.
 
-    def asynchronous(self, node: Pipeline, pad: str) -> list[str]:
-        """Copies run `stages - 1` iterations ahead; a barrier an iteration, after waiting for the oldest."""
+        It says that the buffers of this iteration are full, and that those of the one before are free.
+        """
         loop, depth, deeper = node.loop, node.stages - 1, pad + "  "
         self.extents[node.ahead] = loop.extent
-        ahead, limit = self.named(node.ahead), self.limit(loop)
-        commit = self.use("copy_async_commit();")
+        ahead = self.named(node.ahead)
+        commit = [deeper + self.use("copy_async_commit();")] if node.copies else []
         lines = [f"{pad}#pragma unroll", f"{pad}for (int {ahead} = 0; {ahead} < {depth}; ++{ahead}) {{"]
-        lines += self.filled(node, node.fills, limit, deeper, depth > 1 or loop.bound is not None)
-        lines += [deeper + commit, pad + "}", self.head(loop, pad)]
-        lines += [f"{deeper}copy_async_wait<{depth - 1}>();", deeper + "__syncthreads();", deeper + "{"]
-        lines.append(f"{deeper}  const int {ahead} = {self.names[loop.var]} + {depth};")
-        lines += self.filled(node, node.fills, limit, deeper + "  ", True)
-        lines += [deeper + "}", deeper + commit]
-        return [*lines, *self.of(node, loop.var, node.body, deeper), pad + "}"]
+        lines += [*self.filled(node, node.copies, (*node.early, *node.late), deeper), *commit, pad + "}"]
+        lines.append(self.head(loop, pad))
+        lines += [f"{deeper}copy_async_wait<{depth - 1}>();"] if node.copies else []
+        lines += [
+            deeper + "__syncthreads();",
+            f"{deeper}const int {ahead} = {self.names[loop.var]} + {depth};",
+        ]
+        lines += [*self.filled(node, node.copies, node.early, deeper), *commit]
+        lines += self.of(node, loop.var, deeper, (), node.body)
+        lines += self.filled(node, (), node.late, deeper)
+        return [*lines, pad + "}"]
 
-    def registers(self, node: Pipeline, pad: str) -> list[str]:
-        """Values of the next iteration wait in registers while the present one is used."""
-        loop, deeper = node.loop, pad + "  "
-        self.extents[node.ahead] = loop.extent
-        ahead, limit = self.named(node.ahead), self.limit(loop)
-        lines = [pad + "{", f"{deeper}const int {ahead} = 0;"]
-        both = (*node.fills, *node.late)
-        lines += self.filled(node, both, limit, deeper, loop.bound is not None)
-        lines += [pad + "}", pad + "__syncthreads();", self.head(loop, pad)]
-        lines.append(f"{deeper}const int {ahead} = {self.names[loop.var]} + 1;")
-        lines += self.filled(node, node.fills, limit, deeper, True)
-        lines += self.of(node, loop.var, node.body, deeper)
-        lines += self.filled(node, node.late, limit, deeper, True)
-        return [*lines, deeper + "__syncthreads();", pad + "}"]
-
-    def limit(self, loop: For) -> str:
-        """The number of iterations of a loop."""
-        return str(loop.extent) if loop.bound is None else f"min({loop.extent}, {self.index(loop.bound)})"
-
-    def filled(self, node: Pipeline, nests: Iterable[Node], limit: str, pad: str, test: bool) -> list[str]:
+    def filled(
+        self, node: Pipeline, copies: tuple[Node, ...], others: tuple[Node, ...], pad: str
+    ) -> list[str]:
         """Fills for the iteration `node.ahead`, where there is one."""
-        inner = pad + "  " if test else pad
-        lines = self.of(node, node.ahead, nests, inner, copies=not node.late)
-        return [f"{pad}if ({self.names[node.ahead]} < {limit}) {{", *lines, pad + "}"] if test else lines
+        if not copies and not others:
+            return []
+        loop = node.loop
+        limit = str(loop.extent) if loop.bound is None else f"min({loop.extent}, {self.index(loop.bound)})"
+        lines = self.of(node, node.ahead, pad + "  ", copies, others)
+        return [f"{pad}if ({self.names[node.ahead]} < {limit}) {{", *lines, pad + "}"]
 
     def of(
-        self, node: Pipeline, var: str, nodes: Iterable[Node], pad: str, copies: bool = False
+        self, node: Pipeline, var: str, pad: str, copies: tuple[Node, ...], others: tuple[Node, ...]
     ) -> list[str]:
-        """`nodes` with the copies of the shared buffers that belong to iteration `var`."""
+        """Nodes with the copies of the shared buffers that belong to iteration `var`."""
         lines, kept = [], dict(self.homes)
-        for name in node.buffers:
+        used = [n for n in all_nodes((*copies, *others)) if isinstance(n, Nest | Collective)]
+        touched = frozenset().union(*[_touched(n) for n in used])
+        for name in [n for n in node.buffers if n in touched]:
             home = kept[name]
             size = _stage_bytes(home.buffer) // home.buffer.dtype.bytes
             own = self.unique.name(f"{home.name}_{'now' if var == node.loop.var else 'ahead'}")
@@ -281,8 +274,14 @@ class _Writer(Tensors):
                 f"{pad}{kind}* const {own} = {home.name} + {self.names[var]} % {node.stages} * {size};"
             )
             self.homes[name] = Home(own, home.buffer)
-        self.filling = copies
-        lines += self.nodes(nodes, pad)
+        self.filling = True
+        lines += self.nodes(copies, pad)
         self.filling = False
+        lines += self.nodes(others, pad)
         self.homes.update({name: kept[name] for name in node.buffers})
         return lines
+
+
+def _touched(node: Nest | Collective) -> frozenset[str]:
+    stmt = node.body if isinstance(node, Nest) else node.update
+    return reads(stmt) | writes(stmt)
