@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
+import ml_dtypes
 import numpy as np
 
+import tlm
 from bench.sentences import product, shapes
 from tests.space.conv_programs import random_program
 from tests.space.row_programs import ATTENTION, MAPS, ROWS, _values
@@ -33,6 +35,20 @@ def products(count: int, seed: int) -> Iterator[Program]:
     """Matrix products of small awkward shapes: plain, with transposed operands, with an epilogue."""
     for shape, form in shapes(count, 24, Random(seed)):
         yield product(shape, form)
+
+
+def halves(count: int, seed: int) -> Iterator[Program]:
+    """Products of bf16 and f16 that matrix instructions can multiply: plain, batched, transposed."""
+    rng = Random(seed)
+    for n in range(count):
+        dtype = (ml_dtypes.bfloat16, np.float16)[n % 2]
+        m, k, width = (rng.choice((16, 17, 32, 40, 70)) for _ in range(3))
+        a, b = np.empty((m, k), dtype), np.empty((k, width), dtype)
+        if n % 3 == 1:
+            b = np.empty((width, k), dtype).T
+        if n % 3 == 2:
+            a, b = np.empty((2, m, k), dtype), np.empty((2, k, width), dtype)
+        yield tlm.ops.matmul.program(a, b)
 
 
 def stencils(count: int, seed: int) -> Iterator[Program]:
@@ -97,9 +113,15 @@ def within(program: Program, target: Target) -> None:
         assert threads <= target.block_threads
         made = list(_made(kernel))
         assert all(b.memory in ("shared", "register") for b in made), "no global memory inside of a block"
-        assert sum(b.size * b.dtype.bytes for b in made if b.memory == "shared") <= target.block_shared
+        assert sum(_bytes(b) for b in made if b.memory == "shared") <= target.block_shared
         held = sum(_private(b, loops) * -(-b.dtype.bytes // 4) for b in made if b.memory == "register")
         assert held <= target.thread_registers
+
+
+def _bytes(buffer: Buffer) -> int:
+    """Bytes of all stages of a shared buffer with its padding."""
+    last = sum((n - 1) * step for n, step in zip(buffer.shape, buffer.element_strides, strict=True))
+    return (1 + last) * buffer.dtype.bytes * buffer.stages
 
 
 def kernels(stmt: Stmt) -> Iterator[Stmt]:

@@ -61,7 +61,7 @@ def test_what_is_slow_costs_more():
 
 def test_few_blocks_cost_what_idle_processors_cost():
     thin = product((1, 64, 16384, 64), 0)
-    assert decided(thin, wanted(slices=1)).seconds > 2 * decided(thin).seconds
+    assert decided(thin, wanted(slices=1)).seconds > 1.5 * decided(thin).seconds
 
 
 def test_random_schedules_have_finite_estimates_on_every_target():
@@ -75,7 +75,7 @@ def test_random_schedules_have_finite_estimates_on_every_target():
 def test_search_runs_on_estimates_and_says_so():
     program = product((1, 256, 256, 256), 0)
     modelled = Modelled(SM_90)
-    found = search(program, SM_90, modelled, trials=48, seed=1)
+    found = search(program, SM_90, modelled, trials=24, seed=1)
     assert found.seconds <= decided(program).seconds * 1.0001
     (record,) = modelled.measure(program, [found.best])
     assert (record.kind, record.status) == (KIND, "ok")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..ir.affine import affine, below, bound, conjuncts, implied
+from ..ir.affine import Affine, affine, below, bound, conjuncts, implied
 from ..ir.nodes import (
     Alloc,
+    Const,
     Expr,
     If,
     Load,
+    Op,
     Prefetch,
     Program,
     Store,
@@ -30,6 +32,7 @@ from ..ir.paths import (
     with_body,
 )
 from ..ir.walk import buffers, free_vars, loads, parts, targets
+from .access import linear
 from .rewriting import Extents, Values, guarded, replace_cond
 
 
@@ -53,12 +56,24 @@ def at_start(cond: Expr, axes: frozenset[str], values: Values, extents: Extents)
     None where it may hold for other values of `axes` but not for 0: then 0 does not speak for the whole
     reduction.
     """
-    if free_vars(cond) & axes:
-        limit = bound(cond)
-        if limit is None or any(c < 0 for name, c in limit[0].terms if name in axes):
-            return None
+    if free_vars(cond) & axes and not _rising(cond, axes):
+        return None
     zeros: dict[str, Expr] = {name: const(0) for name in axes}
     return conjuncts(replace_cond(cond, {**zeros, **values}, extents))
+
+
+def _rising(cond: Expr, axes: frozenset[str]) -> bool:
+    """Whether a limit that holds anywhere along `axes` holds at their start: its sum grows with them."""
+    limit = bound(cond)
+    if limit is not None:
+        return all(c >= 0 for name, c in limit[0].terms if name in axes)
+    match cond:
+        case Op("lt", (left, Const())):
+            # Digits of fused loops are opaque here: they may be in the sum, but not hide an axis.
+            terms = linear(left)
+            hidden = any(free_vars(k) & axes for k in terms if not isinstance(k, str | Affine))
+            return not hidden and all(terms.get(name, 0) >= 0 for name in axes)
+    return False
 
 
 def relax(program: Program, target: str) -> Program:

@@ -25,7 +25,7 @@ MEMORY_LATENCY, BARRIER_LATENCY = 600, 30
 """Cycles until a read of the device's memory arrives, and until a block is past a barrier."""
 ISSUE = 4
 """Instructions of warps that a multiprocessor starts in a cycle."""
-SECTOR, L2_BYTES = 32, 64
+SECTOR, L2_BYTES = 32, 32
 """Bytes that are moved at least, and bytes that a multiprocessor takes from L2 in a cycle."""
 IN_FLIGHT = 40_000
 """Bytes on their way that a multiprocessor needs to keep the device's memory busy."""

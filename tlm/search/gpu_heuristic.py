@@ -102,7 +102,7 @@ GPU_RULES: dict[str, Score] = {
     "raster": _raster,
     "align": lambda value, facts: (-facts.get("conflicts", 0.0), -float(value)),
     "form": lambda value, facts: (
-        value in ("tile", "dot"), facts.get("stride", 0.0) <= 8, value in ("last", "reduced", "tiles"),
+        value in ("tile", "dot", "matrix"), facts.get("stride", 0.0) <= 8, value in ("last", "reduced"),
     ),
     "threads": _threads,
     "cta_rows": _rows,

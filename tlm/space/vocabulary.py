@@ -21,7 +21,7 @@ WORDS = (
     "last", "all", "groups",
     "reduced", "kept", "store", "inline", "split",
     # Of GPUs.
-    "shared", "register", "tiles", "warp",
+    "shared", "register", "tiles", "matrix",
 )  # fmt: skip
 """Every value that is not a number."""
 

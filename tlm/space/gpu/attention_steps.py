@@ -94,8 +94,7 @@ def _product(out: list[Step], a: Attention, p: Plan, x: Product, tile: Tile) -> 
     lanes = fuse(out, ((rows.lane, 0), (columns.lane, 0)))[0]
     _hold(out, stage.name, read, columns, f"{k}.1")
     acc = f"{stage.name}_acc"
-    layout = (y, lanes, *inner)
-    out.append(CacheWrite(stage.name, tiles[0], memory="register", layout=layout, name=acc))
+    out.append(CacheWrite(stage.name, tiles[0], memory="register", layout=(y, lanes, *inner), name=acc))
     out.append(DecomposeReduction(acc, f"{k}.0"))
     for copy in ("", "@init", f"@{acc}"):
         shape.marks += [Bind(f"{y}{copy}", "threadIdx.y"), Bind(f"{lanes}{copy}", "threadIdx.x")]

@@ -50,14 +50,9 @@ def offered(f: Figures) -> bool:
     c = f.c
     plain = not c.windows and len(c.rows.loops) == len(c.columns.loops) == 1
     unit = c.rows.operand.stride(c.k) == c.columns.operand.stride(c.k) == 1
-    return plain and unit and not c.guarded and min(f.m, f.n) <= THIN and f.k >= f.target.warp
-
-
-@question("form")
-def form(f: Figures) -> list[Option]:
-    """Tiles of the result that threads share out, or sums that threads share."""
-    facts: Facts = (("size", f.k), ("reuse", min(f.m, f.n)))
-    return [Option("tiles", facts)] + ([Option("dot", facts)] if offered(f) else [])
+    return (
+        plain and unit and not c.guarded and not f.joined and min(f.m, f.n) <= THIN and f.k >= f.target.warp
+    )
 
 
 def _cost(f: Figures, rows: int, columns: int, threads: int, vector: int = 4) -> Cost:
@@ -137,7 +132,7 @@ def steps(c: Convolution, p: Plan) -> tuple[Step, ...]:
     m, n, k = c.rows.inner, c.columns.inner, c.k
     out += [Split(m, p.rows), Split(n, p.beside * p.columns), Split(f"{n}.1", p.columns)]
     out.append(Split(k, p.threads * p.vector))
-    x, lane = f"{k}.1", ()
+    x, lane = f"{k}.1", tuple[str, ...]()
     if p.vector > 1:
         out.append(Split(x, p.vector))
         x, lane = f"{k}.1.0", (f"{k}.1.1",)

@@ -54,14 +54,14 @@ def fuse(out: list[Step], loops: Sequence[Loop]) -> Loop:
     return name, extent
 
 
-def grid(out: list[Step], loops: Sequence[Loop], flat: bool = False) -> Grid:
+def grid(out: list[Step], loops: Sequence[Loop]) -> Grid:
     """Loops over blocks, from the outside in, on x, y and z of the grid.
 
-    The innermost is x, the one around it y, all others together z; all of them on x with `flat`, and where an
-    axis would be too long. Beyond the longest grid each block runs several of them in turn.
+    The innermost is x, the one around it y, all others together z; all of them are on x where an axis would
+    be too long. Beyond the longest grid each block runs several of them in turn.
     """
-    groups = [list(loops)] if flat or len(loops) == 1 else [list(loops[-1:]), list(loops[-2:-1])]
-    if not flat and len(loops) > 2:
+    groups = [list(loops)] if len(loops) == 1 else [list(loops[-1:]), list(loops[-2:-1])]
+    if len(loops) > 2:
         groups.append(list(loops[:-2]))
     if any(prod([n for _, n in g]) > GRID_YZ for g in groups[1:]) or loops[-1][1] > GRID_X:
         groups = [list(loops)]

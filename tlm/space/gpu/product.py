@@ -8,22 +8,55 @@ the questions, `product_steps.py` makes steps of the answers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
+from typing import TypeVar
 
+from ...ir.nodes import Program, Update
+from ...ir.walk import free_vars
 from ...target import Target
-from ..choice import Ask, Space
-from ..contraction_choices import ceil
-from ..conv_problem import Convolution, Side
-from ..problem import Contraction
-from . import dot
+from ..choice import Ask, Option, Space, question
+from ..contraction_choices import Facts, ceil
+from ..conv_problem import Convolution, Side, convolution, factors
+from ..problem import Contraction, contraction, nests
+from . import dot, matrix
 from . import product_choices as ask
 from .limits import Cost
 from .product_choices import Figures
 from .product_steps import Cut, Plan, steps
 
+T = TypeVar("T")
 
-def as_convolution(c: Contraction) -> Convolution:
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product with its sides, the buffer of its first factor, and loops that share an index of the result."""
+
+    sides: Convolution
+    first: str
+    joined: frozenset[str] = frozenset()
+
+
+@lru_cache(maxsize=256)
+def product(program: Program) -> Product | None:
+    """The product that `program` starts with, plain or under windows; None for others and for stencils."""
+    plain = contraction(program)
+    if plain is not None:
+        return Product(_as_convolution(plain), plain.a.buffer.name)
+    found = convolution(program)
+    if found is None or found.stencil:
+        return None
+    update = next(nests(program.body))[1]
+    pair = factors(update.values[0]) if isinstance(update, Update) else None
+    if pair is None or not isinstance(update, Update):
+        return None
+    indices = [free_vars(index) for index in update.indices]
+    return Product(found, pair[0].load.buffer, frozenset().union(*[i for i in indices if len(i) > 1]))
+
+
+def _as_convolution(c: Contraction) -> Convolution:
     """A plain product as a convolution without windows."""
     sides = Side(c.a, (c.m,), False), Side(c.b, (c.n,), False)
     return Convolution(
@@ -33,18 +66,34 @@ def as_convolution(c: Contraction) -> Convolution:
     )  # fmt: skip
 
 
-def product_space(problem: Convolution, target: Target) -> Space:
+def product_space(problem: Product, target: Target) -> Space:
     """Every schedule of `problem` that this space knows, one choice at a time."""
-    c = problem
+    c = problem.sides
+    straight = c if c.rows.operand.buffer.name == problem.first else c.swapped()
+    first = Figures.of(straight, target, problem.joined)
     # Neighbouring threads take neighbouring columns: what is contiguous in the result is the column axis.
     if c.out.stride(c.rows.inner) == 1 and c.out.stride(c.columns.inner) != 1:
         c = c.swapped()
-    f = Figures.of(c, target)
-    if (yield from dot.form(f)) == "dot":
+    f = Figures.of(c, target, problem.joined)
+    how = yield from form(f, first)
+    if how == "dot":
         thin = yield from dot.plan(f)
         return dot.steps(c, thin)
+    if how == "matrix":
+        plan = yield from matrix.plan(first)
+        return steps(first.c, plan)
     plan = yield from _plan(f)
     return steps(c, plan)
+
+
+@question("form")
+def form(f: Figures, first: Figures) -> list[Option]:
+    """Tiles whose elements threads share out, or that warps multiply by matrix instructions, or sums that
+    threads share."""
+    facts: Facts = (("size", f.k), ("reuse", min(f.m, f.n)))
+    offers = (("tiles", True), ("matrix", matrix.offered(first)), ("dot", dot.offered(f)))
+    rates = {"matrix": 100.0 * f.target.tensor_rate / f.target.fma_rate}
+    return [Option(word, (*facts, ("rate", rates.get(word, 100.0)))) for word, offer in offers if offer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +106,11 @@ class Tiling:
     blocks_m: int
     blocks_n: int
     blocks: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no blocks but those of the tile along the inner loop of each side."""
+        return self.blocks == self.blocks_m * self.blocks_n
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -83,13 +137,13 @@ def _plan(f: Figures) -> Ask:
     lanes = yield from _lanes(f, threads, thread)
     size = yield from ask.group(f, thread)
     cost = f.cost(t.shape, thread)
-    slices = yield from ask.slices(f, t.blocks, cost)
+    slices = yield from ask.slices(f, t.blocks, t.alone, cost)
     part = ceil(f.k, slices)
     deep = min((yield from ask.cta_k(f, t.shape, cost)), part)
     copies = yield from _copies(f, t, threads, (deep, part))
     ahead = yield from ask.stages(f, ceil(part, deep), Cost(cost.threads, copies.shared, cost.registers))
     turns = yield from ask.turns(f, thread[0] * thread[1], deep)
-    order = yield from ask.raster(f, t.blocks_m, t.blocks_n, t.shape)
+    order = yield from ask.raster(f, t.blocks_m, t.blocks_n, t.shape, t.alone and slices == 1)
     after = yield from ask.epilogue(f, c.elementwise)
     m, n = [
         Cut(
@@ -103,14 +157,13 @@ def _plan(f: Figures) -> Ask:
 
 def _tiling(f: Figures) -> Ask:
     c = f.c
-    wide_m, wide_n = c.extent(c.rows.inner), c.extent(c.columns.inner)
     above = c.rows.loops[-2:-1]
-    wide = yield from ask.cta_m(f, wide_m)
-    high = (yield from ask.cta_h(f, c.extent(*above), wide)) if above else 1
-    blocks_m = c.extent(*c.rows.loops[:-2]) * ceil(c.extent(*above), high) * ceil(wide_m, wide)
-    others = f.outer * c.extent(*c.columns.loops[:-1])
-    columns = yield from ask.cta_n(f, wide_n, wide * high, others * blocks_m)
-    blocks_n = ceil(wide_n, columns)
+    wide = yield from ask.cta_m(f)
+    high = (yield from ask.cta_h(f, above[0], wide)) if above else 1
+    others = f.outer * c.extent(*c.rows.loops[:-2], *c.columns.loops[:-1]) * ceil(c.extent(*above), high)
+    blocks_m = ceil(c.extent(c.rows.inner), wide)
+    columns = yield from ask.cta_n(f, wide * high, others * blocks_m)
+    blocks_n = ceil(c.extent(c.columns.inner), columns)
     return Tiling(wide, high, columns, blocks_m, blocks_n, others * blocks_m * blocks_n)
 
 
@@ -130,36 +183,23 @@ def _copies(f: Figures, t: Tiling, threads: tuple[int, int], deep: tuple[int, in
         step = abs(sides[n].operand.stride(f.c.k)) * f.bytes(sides[n])
         size = t.shape[n] * deep[0] * f.bytes(sides[n])
         staged.append((yield from asked(f, threads[1 - n], step, size)) == "shared")
-    longest = tuple([_longest(f, sides[n], deep, wide[n]) if staged[n] else 1 for n in (0, 1)])
-    sizes = tuple([t.shape[n] * deep[0] for n in (0, 1)])
+    longest = _both(lambda n: ask.longest_vector(f, sides[n], deep, wide[n]) if staged[n] else 1)
+    sizes = t.shape[0] * deep[0], t.shape[1] * deep[0]
     width = yield from ask.vector(f, longest, sizes, threads[0] * threads[1])
-    widths = tuple([max(1, min(longest[n], width // f.bytes(sides[n]))) for n in (0, 1)])
-    turned = tuple([staged[n] and _turned(f.c, sides[n]) for n in (0, 1)])
+    widths = _both(lambda n: max(1, min(longest[n], width // f.bytes(sides[n]))))
+    turned = _both(lambda n: staged[n] and ask.along_k(f.c, sides[n]))
     made = [ask.Turned(t.shape[n], deep[0], f.bytes(sides[n]), widths[n]) for n in (0, 1)]
     apart = 0
     if any(turned):
         apart = yield from ask.align(f, tuple([made[n] for n in (0, 1) if turned[n]]))
-    align = tuple([apart if turned[n] else 0 for n in (0, 1)])
+    align = _both(lambda n: apart if turned[n] else 0)
     shared = sum([deep[0] * made[n].stride(align[n]) * made[n].bytes for n in (0, 1) if staged[n]])
-    return Copies(tuple(staged), widths, turned, align, shared)  # type: ignore[arg-type]  # pairs all of them
+    return Copies((staged[0], staged[1]), widths, turned, align, shared)
 
 
-def _turned(c: Convolution, side: Side) -> bool:
-    """Whether an operand is read along k and stored across it."""
-    return abs(side.operand.stride(c.k)) <= abs(side.operand.stride(side.inner))
-
-
-def _longest(f: Figures, side: Side, deep: tuple[int, int], wide: int) -> int:
-    """The longest vectors, in elements, in which an operand can be copied: all that starts one is a multiple
-    of it, and the edge of the operand is not inside of one."""
-    c, operand = f.c, side.operand
-    along = ((c.k, (*deep, f.k)), (side.inner, (wide, c.extent(side.inner))))
-    contiguous = [x for x in along if operand.stride(x[0]) == 1]
-    if not contiguous or (side.slid and (contiguous[0][0] != c.k or not c.deep)):
-        return 1
-    loop, extents = contiguous[0]
-    steps = [abs(step) for name, step in operand.strides if name != loop]
-    return gcd(max(1, 16 // f.bytes(side)), *extents, *steps)
+def _both(make: Callable[[int], T]) -> tuple[T, T]:
+    """Of the rows, and of the columns."""
+    return make(0), make(1)
 
 
 def _result(f: Figures, n: Cut) -> int:

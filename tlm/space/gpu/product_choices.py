@@ -38,12 +38,24 @@ class Figures:
     k: int
     outer: int
     """Elements of the result along m and n, steps of k, and blocks that other loops make at least."""
+    joined: frozenset[str]
+    """Loops that share an index of the result with another one."""
 
     @staticmethod
     @lru_cache(maxsize=256)
-    def of(c: Convolution, target: Target) -> Figures:
-        sides = [c.extent(*side.loops) for side in (c.rows, c.columns)]
-        return Figures(c, target, *sides, c.extent(c.k), c.extent(*c.batch))
+    def of(c: Convolution, target: Target, joined: frozenset[str] = frozenset()) -> Figures:
+        m, n = c.extent(*c.rows.loops), c.extent(*c.columns.loops)
+        return Figures(c, target, m, n, c.extent(c.k), c.extent(*c.batch), joined)
+
+    def tiles(self, loop: str) -> list[int]:
+        """Sizes of tiles along a loop: powers of two, and all of a short axis.
+
+        A tile that reached beyond a loop which shares an index with another would be told apart from the next
+        step of that one by its guard alone: there only divisors are tiles.
+        """
+        extent = self.c.extent(loop)
+        found = {t for t in TILES if t <= extent} | ({extent} if extent <= 32 else set())
+        return sorted([t for t in found if loop not in self.joined or extent % t == 0])
 
     @property
     def words(self) -> int:
@@ -72,49 +84,60 @@ class Figures:
         return side.operand.buffer.dtype.bytes
 
 
+def along_k(c: Convolution, side: Side) -> bool:
+    """Whether an operand is contiguous along k rather than along its side."""
+    return abs(side.operand.stride(c.k)) <= abs(side.operand.stride(side.inner))
+
+
+def longest_vector(f: Figures, side: Side, deep: tuple[int, int], wide: int) -> int:
+    """The longest vectors, in elements, in which an operand can be copied: all that starts one is a multiple
+    of it, and the edge of the operand is not inside of one. `deep`: steps of k of a copy, and of a part."""
+    c, operand = f.c, side.operand
+    along = ((c.k, (*deep, f.k)), (side.inner, (wide, c.extent(side.inner))))
+    contiguous = [x for x in along if operand.stride(x[0]) == 1]
+    if not contiguous or (side.slid and (contiguous[0][0] != c.k or not c.deep)):
+        return 1
+    loop, extents = contiguous[0]
+    steps = [abs(step) for name, step in operand.strides if name != loop]
+    return gcd(max(1, 16 // f.bytes(side)), *extents, *steps)
+
+
 @lru_cache(maxsize=1024)
 def divisors(n: int) -> tuple[int, ...]:
     """Parts of a tile that one thread may have: small powers of two, and small tiles as a whole."""
     return tuple([d for d in sorted({*PER_THREAD, n}) if n % d == 0 and d <= 16])
 
 
-def widths(extent: int) -> list[int]:
-    """Tiles along an axis: powers of two, and all of a short axis."""
-    found = {t for t in TILES if t <= extent}
-    return sorted(found | ({extent} if extent <= 32 else set()))
-
-
-def _wide(f: Figures, extent: int, other: int) -> list[Option]:
-    options = []
-    for size in widths(extent):
-        if f.deals(size, other) if other else f.deals(size, 1):
+@question("cta_m")
+def cta_m(f: Figures) -> list[Option]:
+    """Rows of a block's tile along the inner axis of the rows."""
+    loop, options = f.c.rows.inner, []
+    extent = f.c.extent(loop)
+    for size in f.tiles(loop):
+        if f.deals(size, 1):
             facts = (("size", size), ("trips", ceil(extent, size)), ("waste", waste(extent, size)))
             options.append(Option(size, facts))
     return options
 
 
-@question("cta_m")
-def cta_m(f: Figures, extent: int) -> list[Option]:
-    """Rows of a block's tile along the inner axis of the rows."""
-    return _wide(f, extent, 0)
-
-
 @question("cta_h")
-def cta_h(f: Figures, extent: int, wide: int) -> list[Option]:
+def cta_h(f: Figures, loop: str, wide: int) -> list[Option]:
     """Rows of an image in a block's tile, each with the same pixels."""
-    options = []
+    options, extent = [], f.c.extent(loop)
     for count in (1, 2, 4, 8, 16):
-        if count == 1 or (count <= extent and wide * count <= 256 and f.deals(wide * count, 1)):
+        some = count in f.tiles(loop) and wide * count <= 256 and f.deals(wide * count, 1)
+        if count == 1 or some:
             facts = (("size", wide * count), ("trips", ceil(extent, count)), ("waste", waste(extent, count)))
             options.append(Option(count, facts))
     return options
 
 
 @question("cta_n")
-def cta_n(f: Figures, extent: int, rows: int, blocks: int) -> list[Option]:
+def cta_n(f: Figures, rows: int, blocks: int) -> list[Option]:
     """Columns of a block's tile of so many rows; `blocks` lie along all other axes."""
-    options = []
-    for size in widths(extent):
+    loop, options = f.c.columns.inner, []
+    extent = f.c.extent(loop)
+    for size in f.tiles(loop):
         deals = f.deals(rows, size)
         if not deals:
             continue
@@ -269,11 +292,12 @@ def turns(f: Figures, body: int, k: int) -> list[Option]:
 
 
 @question("slices")
-def slices(f: Figures, blocks: int, cost: Cost) -> list[Option]:
-    """Parts of k that blocks of their own add up: where there are too few blocks, and for long sums."""
+def slices(f: Figures, blocks: int, alone: bool, cost: Cost) -> list[Option]:
+    """Parts of k that blocks of their own add up: for long sums, and, where no other loops over blocks but
+    those of the tile share the grid (`alone`), for too few blocks."""
     least = ceil(f.k, LONGEST)
     counts = [least]
-    while counts[-1] < MOST_SLICES * least and blocks * counts[-1] < 2 * f.target.threads:
+    while alone and counts[-1] < MOST_SLICES * least and blocks * counts[-1] < 2 * f.target.threads:
         if f.k < 64 * counts[-1]:
             break
         counts.append(2 * counts[-1])
@@ -284,15 +308,15 @@ def slices(f: Figures, blocks: int, cost: Cost) -> list[Option]:
 
 
 @question("raster")
-def raster(f: Figures, blocks_m: int, blocks_n: int, tile: tuple[int, int]) -> list[Option]:
-    """The order of blocks: along n (1), along m (0), or along n in groups of so many rows of blocks. Blocks
-    that run at one time share what they read in the L2 cache."""
+def raster(f: Figures, blocks_m: int, blocks_n: int, tile: tuple[int, int], alone: bool) -> list[Option]:
+    """The order of blocks: along n (1), along m (0), or along n in groups of so many rows of blocks, which
+    take an axis of the grid. Blocks that run at one time share what they read in the L2 cache."""
     if blocks_m == 1 or blocks_n == 1:
         return [Option(1)]
     options = []
     sizes = tile[0] * f.bytes(f.c.rows), tile[1] * f.bytes(f.c.columns)
     for value in (1, 0, 4, 8, 16):
-        if value > 1 and (blocks_m < 2 * value or f.outer > 1):
+        if value > 1 and (blocks_m < 2 * value or not alone):
             continue
         rows, columns = _resident(f, blocks_m, blocks_n, value)
         read = f.k * (rows * sizes[0] + columns * sizes[1])

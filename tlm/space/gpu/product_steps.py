@@ -25,6 +25,7 @@ from ...schedule.steps import (
     Split,
     Step,
     StorageAlign,
+    Tensorize,
     Unroll,
     Vectorize,
 )
@@ -69,7 +70,8 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The answers. `raster`: 1 and 0 have blocks along n and along m as neighbours, larger numbers as many
-    rows of blocks in one group. `out` is the width of the vectors of the result."""
+    rows of blocks in one group. `out` is the width of the vectors of the result. `depth`: steps of k of a
+    matrix instruction, 0 for plain multiply-adds."""
 
     m: Cut
     n: Cut
@@ -80,6 +82,7 @@ class Plan:
     stages: int
     out: int
     fused: bool
+    depth: int = 0
 
     @property
     def threads(self) -> Threads:
@@ -109,42 +112,24 @@ def steps(c: Convolution, p: Plan) -> tuple[Step, ...]:
     out: list[Step] = list(c.prepare)
     stage, k, extent, batch = c.stage, c.k, c.extent(c.k), [(x, c.extent(x)) for x in c.batch]
     if p.slices > 1:
-        part = ceil(extent, p.slices)
+        part = part_of(extent, p.slices, p.k if p.depth else 1)
         out += [Split(k, part), RFactor(f"{k}.0", memory="heap", name=f"{stage}_part")]
         batch.append((f"{k}.0", ceil(extent, part)))
         stage, k, extent = f"{stage}_part", f"{k}.1", part
     rows, columns = _cut(out, c, c.rows, p.m), _cut(out, c, c.columns, p.n)
     out.append(Split(k, p.k))
-    blocks, flat = _raster(out, batch, rows, columns, p)
+    blocks = _raster(out, batch, rows, columns, p)
     deep = (*c.windows, f"{k}.0")
     tiles = [name for name, _ in (*rows.tile, *columns.tile)]
     out.append(Reorder((*[name for name, _ in blocks], *deep, f"{k}.1", *tiles)))
-    launch = grid(out, blocks, flat)
+    launch = grid(out, blocks)
     copies: list[Step] = []
     names = []
     for side, cut, parts, word in ((c.rows, p.m, rows, "a"), (c.columns, p.n, columns, "b")):
         inner = (f"{k}.1", p.k)
-        names.append(_stage(out, copies, c, side, cut, parts, inner, p.threads, deep[-1], word, p.stages))
-    m, n = deal(out, rows.tile, p.m), deal(out, columns.tile, p.n)
-    tile = (m.repeat, m.vector, n.repeat, n.vector)
-    out.append(Reorder((m.warp, n.warp, m.lane, n.lane, f"{k}.1", *tile)))
-    y, x = fuse(out, ((m.warp, 0), (n.warp, 0)))[0], fuse(out, ((m.lane, 0), (n.lane, 0)))[0]
-    out += _fragments(c, p, names, (m, n), f"{k}.1")
-    acc = f"{stage}_acc"
-    out += [
-        CacheWrite(stage, launch.inner, memory="register", layout=(y, x, *tile), name=acc),
-        DecomposeReduction(acc, deep[0]),
-    ]
-    out += copies
-    if p.fused and p.slices == 1:
-        out += [ReverseInline(e.stage) for e in c.epilogue]
-    for copy in ("", "@init", f"@{acc}"):
-        out += [Bind(f"{y}{copy}", "threadIdx.y"), Bind(f"{x}{copy}", "threadIdx.x")]
-        out += [Unroll(f"{loop}{copy}") for loop in tile[:-1]]
-        whole = copy == f"@{acc}" and p.out > 1
-        out.append(Vectorize(f"{n.vector}{copy}") if whole else Unroll(f"{n.vector}{copy}"))
-    if p.unroll > 1:
-        out.append(Unroll(f"{k}.1", 0 if p.unroll >= p.k else p.unroll))
+        names.append(_stage(out, copies, c, p, side, cut, parts, inner, deep[-1], word))
+    middle = _matrices if p.depth else _threads
+    middle(out, copies, c, p, Inside(stage, f"{k}.1", deep[0], launch.inner, rows, columns, tuple(names)))
     out += launch.binds()
     if p.slices > 1:
         join(out, c, f"{c.k}.0", stage)
@@ -154,6 +139,77 @@ def steps(c: Convolution, p: Plan) -> tuple[Step, ...]:
         for e in c.epilogue:
             spread_grid(out, e.loops, JOIN_THREADS)
     return tuple(out)
+
+
+def part_of(k: int, slices: int, unit: int) -> int:
+    """Steps of k of one of so many parts, in whole groups: what lies beyond a part is no padding."""
+    size = ceil(k, slices)
+    return size if slices == 1 else ceil(size, unit) * unit
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What a block's nest is made of: the stage, the innermost loop over k and the outermost summed one, the
+    loop inside of which a block runs, the loops of both sides, and the names of what the threads read."""
+
+    stage: str
+    k: str
+    summed: str
+    at: str
+    rows: Parts
+    columns: Parts
+    names: tuple[str, ...]
+
+
+def _threads(out: list[Step], copies: list[Step], c: Convolution, p: Plan, b: Inside) -> None:
+    """Each thread multiplies a row by a column of its part of the tile in each step of k."""
+    m, n = deal(out, b.rows.tile, p.m), deal(out, b.columns.tile, p.n)
+    tile = (m.repeat, m.vector, n.repeat, n.vector)
+    out.append(Reorder((m.warp, n.warp, m.lane, n.lane, b.k, *tile)))
+    y, x = fuse(out, ((m.warp, 0), (n.warp, 0)))[0], fuse(out, ((m.lane, 0), (n.lane, 0)))[0]
+    out += _fragments(c, p, b.names, (m, n), b.k)
+    acc = f"{b.stage}_acc"
+    out += [
+        CacheWrite(b.stage, b.at, memory="register", layout=(y, x, *tile), name=acc),
+        DecomposeReduction(acc, b.summed),
+        *copies,
+    ]
+    _marked(out, c, p, (y, x), tile, acc)
+    out += [Bind(y, "threadIdx.y"), Bind(x, "threadIdx.x"), *[Unroll(loop) for loop in tile]]
+    if p.unroll > 1:
+        out.append(Unroll(b.k, 0 if p.unroll >= p.k else p.unroll))
+
+
+def _matrices(out: list[Step], copies: list[Step], c: Convolution, p: Plan, b: Inside) -> None:
+    """Warps multiply 16 x 8 results in each step of p.depth; a thread has 2 x 2 of them (PTX, mma.m16n8)."""
+    (loop, _), n = b.rows.tile[-1], deal(out, b.columns.tile, p.n)
+    out += [Split(loop, 16 * p.m.warps), Split(f"{loop}.1", 16), Split(f"{loop}.1.1", 8), Split(b.k, p.depth)]
+    m = Dealt(f"{loop}.1.0", f"{loop}.1.1.1", f"{loop}.0", f"{loop}.1.1.0")
+    steps = (f"{b.k}.0", m.repeat, n.repeat, f"{b.k}.1", m.vector, n.vector)
+    out.append(Reorder((m.warp, n.warp, m.lane, n.lane, *steps)))
+    y, x = fuse(out, ((m.warp, 0), (n.warp, 0)))[0], fuse(out, ((m.lane, 0), (n.lane, 0)))[0]
+    tile, acc = (m.repeat, m.vector, n.repeat, n.vector), f"{b.stage}_acc"
+    out += [
+        CacheWrite(b.stage, b.at, memory="register", layout=(y, x, *tile), name=acc),
+        DecomposeReduction(acc, b.summed),
+        Bind(y, "threadIdx.y"), Bind(x, "threadIdx.x"), Unroll(m.repeat), Unroll(n.repeat),
+        Tensorize(f"{b.k}.1"), *([Unroll(f"{b.k}.0", p.unroll if p.unroll < p.k // p.depth else 0)]
+                                if p.unroll > 1 else []),
+        *copies,
+    ]  # fmt: skip
+    _marked(out, c, p, (y, x), tile, acc)
+
+
+def _marked(
+    out: list[Step], c: Convolution, p: Plan, threads: tuple[str, str], tile: tuple[str, ...], acc: str
+) -> None:
+    """The start and the write-back of the accumulators, with the epilogue in it, on threads."""
+    if p.fused and p.slices == 1:
+        out += [ReverseInline(e.stage) for e in c.epilogue]
+    for copy, width in (("@init", 1), (f"@{acc}", p.out)):
+        out += [Bind(f"{threads[0]}{copy}", "threadIdx.y"), Bind(f"{threads[1]}{copy}", "threadIdx.x")]
+        out += [Unroll(f"{loop}{copy}") for loop in tile[:-1]]
+        out.append(Vectorize(f"{tile[-1]}{copy}") if width > 1 else Unroll(f"{tile[-1]}{copy}"))
 
 
 def _cut(out: list[Step], c: Convolution, side: Side, cut: Cut) -> Parts:
@@ -171,41 +227,40 @@ def _cut(out: list[Step], c: Convolution, side: Side, cut: Cut) -> Parts:
     return Parts((*rest, *blocks), tuple(tile))
 
 
-def _raster(
-    out: list[Step], batch: list[Loop], rows: Parts, columns: Parts, p: Plan
-) -> tuple[list[Loop], bool]:
-    """The loops over blocks from the outside in, and whether all of them are one axis of the grid.
-
-    The blocks of the two inner axes come last, so that they stay loops of their own.
-    """
+def _raster(out: list[Step], batch: list[Loop], rows: Parts, columns: Parts, p: Plan) -> list[Loop]:
+    """The loops over blocks from the outside in; those of the two inner axes come last, so that they stay
+    loops of their own."""
     *above, m = rows.blocks
     *beside, n = columns.blocks
     outer = [*batch, *above, *beside]
     if p.raster < 2:
-        return [*outer, m, n] if p.raster else [*outer, n, m], False
+        return [*outer, m, n] if p.raster else [*outer, n, m]
     out.append(Split(m[0], p.raster))
     group = (f"{m[0]}.0", ceil(m[1], p.raster)), (f"{m[0]}.1", min(p.raster, m[1]))
-    return [*outer, group[0], n, group[1]], True
+    return [*outer, group[0], n, group[1]]
 
 
 def _stage(
-    out: list[Step], copies: list[Step], c: Convolution, side: Side, cut: Cut, parts: Parts, k: Loop,
-    threads: Threads, at: str, word: str, stages: int,
+    out: list[Step], copies: list[Step], c: Convolution, p: Plan, side: Side, cut: Cut, parts: Parts, k: Loop,
+    at: str, word: str,
 ) -> str:  # fmt: skip
-    """The copy of an operand in shared memory, k outermost; the name of what the threads read."""
+    """The copy of an operand in shared memory; the name of what the threads read."""
     operand = side.operand
     if not cut.staged:
         return operand.buffer.name
     name = f"{c.stage}_{word}"
     moved = [loop for loop in parts.tile if _moves(operand.strides, loop[0])]
-    layout = tuple([loop for loop, _ in (k, *moved)])
-    out.append(CacheRead(operand.buffer.name, at, memory="shared", layout=layout, name=name, pad=True))
     order = [*moved, k] if cut.turned else [k, *moved]
-    spread(copies, [(f"{loop}@{name}", n) for loop, n in order], threads, cut.copy)
+    # Matrix instructions take operands as they lie; threads read a row or a column in one step of k.
+    kept = order if p.depth else [k, *moved]
+    layout = tuple([loop for loop, _ in kept])
+    out.append(CacheRead(operand.buffer.name, at, memory="shared", layout=layout, name=name, pad=True))
+    spread(copies, [(f"{loop}@{name}", n) for loop, n in order], p.threads, cut.copy)
     if cut.align and moved:
-        copies.append(StorageAlign(name, 0, bank_row(operand.buffer.dtype.bytes), cut.align))
-    if stages > 1:
-        copies.append(DoubleBuffer(name, stages))
+        row = 2 * cut.align if p.depth else bank_row(operand.buffer.dtype.bytes)
+        copies.append(StorageAlign(name, 0, row, cut.align))
+    if p.stages > 1:
+        copies.append(DoubleBuffer(name, p.stages))
     return name
 
 
@@ -230,7 +285,9 @@ def deal(out: list[Step], tile: tuple[Loop, ...], cut: Cut) -> Dealt:
     return Dealt(f"{loop}.1.0", f"{loop}.1.1.0", f"{loop}.0", f"{loop}.1.1.1")
 
 
-def _fragments(c: Convolution, p: Plan, names: list[str], sides: tuple[Dealt, Dealt], k: str) -> list[Step]:
+def _fragments(
+    c: Convolution, p: Plan, names: tuple[str, ...], sides: tuple[Dealt, Dealt], k: str
+) -> list[Step]:
     """What a thread multiplies in one step of k, read once into registers."""
     out: list[Step] = []
     for side, cut, dealt, name, word in zip(

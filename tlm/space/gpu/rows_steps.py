@@ -125,6 +125,12 @@ def shaped(out: list[Step], r: Rows, p: Plan, stage: Stage) -> Shape:
     inner = [stage.loop(a) + (".1" if a == cut else "") for a in inner_order(r, stage, p.along)]
     inner = [loop for loop in inner if loop != along]
     x, lane = "", ""
+    if along and p.threads == 1 and not p.kept:
+        if p.vector > 1:
+            out.append(Split(along, p.vector))
+            along, lane = f"{along}.0", f"{along}.1"
+        inner.append(along)
+        along = ""
     if along:
         x, lane = _along(out, along, p)
         outer = (f"{along}.0", ceil(extent, p.threads * p.vector))

@@ -10,33 +10,21 @@ from ...ir.walk import statements
 from ...target import Target
 from ..attention import attention
 from ..choice import Space
-from ..conv_problem import Convolution, convolution
+from ..conv_problem import convolution
 from ..maps import maps
-from ..problem import contraction
 from ..rows import rows
 from .attention import gpu_attention_space
 from .maps import gpu_maps_space
 from .plain import gpu_plain_space
-from .product import as_convolution, product_space
+from .product import product, product_space
 from .rows import gpu_rows_space
 from .stencil import stencil_space
 
 Family = tuple[Callable[[Program], Any], Callable[[Any, Target], Space]]
 
 
-def _contraction(program: Program) -> Convolution | None:
-    found = contraction(program)
-    return None if found is None else as_convolution(found)
-
-
-def _product(program: Program) -> Convolution | None:
-    found = convolution(program)
-    return None if found is None or found.stencil else found
-
-
 GPU_FAMILIES: tuple[Family, ...] = (
-    (_contraction, product_space),
-    (_product, product_space),
+    (product, product_space),
     (convolution, stencil_space),
     (attention, gpu_attention_space),
     (rows, gpu_rows_space),

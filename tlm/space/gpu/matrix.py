@@ -1,0 +1,164 @@
+"""The part of the space of products for matrix instructions: warps multiply 16 x 8 results at a time.
+
+Both operands go through shared memory as they lie, padded so that the eight rows of a matrix fall on
+different banks; a warp has several such results along both sides and loads each matrix once for all of them.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from ..choice import Ask, Option, question
+from ..contraction_choices import Facts, ceil, waste
+from . import product_choices as ask
+from .limits import BASE_REGISTERS, GRID_YZ, Cost, block_facts, fits, grid_facts
+from .product_choices import Figures, along_k, longest_vector
+from .product_steps import Cut, Plan, part_of
+
+ROWS, COLUMNS, DEPTH = 16, 8, 16
+"""Results of one instruction and steps of k, for factors of 16 bits."""
+FIRST = 80
+"""The first architecture with these instructions for bf16 and f16."""
+
+
+def offered(f: Figures) -> bool:
+    """Whether instructions multiply these operands, and the extents hold one."""
+    c = f.c
+    left, right = c.rows.operand.buffer.dtype, c.columns.operand.buffer.dtype
+    types = left == right and left.name in ("bf16", "f16") and c.out.buffer.dtype.name == "f32"
+    inside = c.extent(c.rows.inner) >= ROWS and c.extent(c.columns.inner) >= COLUMNS and f.k >= DEPTH
+    # Loops over blocks that are one axis of the grid hide from the instructions what is padding.
+    grid = max(_others(f), ceil(f.m, ROWS), ceil(f.n, COLUMNS)) <= GRID_YZ
+    plain = grid and not f.joined and (_others(f) == 1 or f.k <= ask.LONGEST)
+    return types and inside and plain and c.deep and not c.guarded and int(f.target.isa[3:]) >= FIRST
+
+
+def _others(f: Figures) -> int:
+    """Blocks along all loops but the inner one of each side."""
+    return f.outer * f.c.extent(*f.c.rows.loops[:-1], *f.c.columns.loops[:-1])
+
+
+def cost(f: Figures, tile: tuple[int, int], warp: tuple[int, int], deep: int = DEPTH) -> Cost:
+    """What a block takes whose warps have `warp` instructions along each side."""
+    warps = tile[0] // (ROWS * warp[0]) * (tile[1] // (COLUMNS * warp[1]))
+    registers = BASE_REGISTERS + 8 + 4 * warp[0] * warp[1] + 4 * warp[0] + 2 * warp[1]
+    # Each row is padded by 16 bytes.
+    shared = 2 * (deep + 8) * (tile[0] + tile[1])
+    return Cost(f.target.warp * warps, shared, registers)
+
+
+def deals(f: Figures, tile: tuple[int, int]) -> list[tuple[int, int]]:
+    """Instructions of a warp along each side that a block with this tile can have."""
+    sizes = (1, 2, 4, 8)
+    found = [(a, b) for a in sizes for b in sizes if tile[0] % (ROWS * a) == 0 == tile[1] % (COLUMNS * b)]
+    return [x for x in found if fits(cost(f, tile, x), f.target)]
+
+
+@question("cta_m")
+def _rows(f: Figures, extent: int) -> list[Option]:
+    """Rows of a block's tile."""
+    return [
+        Option(n, (("size", n), ("trips", ceil(extent, n)), ("waste", waste(extent, n))))
+        for n in (16, 32, 64, 128, 256)
+        if n <= extent
+    ]
+
+
+@question("cta_n")
+def _columns(f: Figures, extent: int, rows: int, blocks: int) -> list[Option]:
+    """Columns of a block's tile of so many rows."""
+    options = []
+    for n in (8, 16, 32, 64, 128, 256):
+        if n > extent or not deals(f, (rows, n)):
+            continue
+        made = cost(f, (rows, n), deals(f, (rows, n))[-1])
+        facts: Facts = (("size", n), ("waste", waste(extent, n)), ("intensity", rows * n / (rows + n)))
+        options.append(Option(n, facts + grid_facts(blocks * ceil(extent, n), made, f.target)))
+    return options
+
+
+@question("thread_m")
+def _down(f: Figures, tile: tuple[int, int], blocks: int) -> list[Option]:
+    """Instructions of a warp along the rows."""
+    return _warp(f, tile, blocks, sorted({a for a, _ in deals(f, tile)}), 0)
+
+
+@question("thread_n")
+def _across(f: Figures, tile: tuple[int, int], blocks: int, down: int) -> list[Option]:
+    """Instructions of a warp along the columns."""
+    return _warp(f, tile, blocks, sorted({b for a, b in deals(f, tile) if a == down}), down)
+
+
+def _warp(f: Figures, tile: tuple[int, int], blocks: int, sizes: list[int], down: int) -> list[Option]:
+    options = []
+    for size in sizes:
+        pairs = [(a, b) for a, b in deals(f, tile) if (b == size and a == down if down else a == size)]
+        a, b = pairs[-1]
+        made = cost(f, tile, (a, b))
+        facts: Facts = (("size", size), ("intensity", 16 * a * b / (2 * a + b)), *block_facts(made, f.target))
+        options.append(Option(size, facts + grid_facts(blocks, made, f.target)))
+    return options
+
+
+@question("cta_k")
+def _deep(f: Figures, tile: tuple[int, int], warp: tuple[int, int], part: int) -> list[Option]:
+    """Steps of k that lie in shared memory at a time."""
+    options = []
+    for n in (16, 32, 64, 128):
+        made = cost(f, tile, warp, n)
+        if n == DEPTH or (n <= part and fits(made, f.target)):
+            facts: Facts = (("size", n), ("trips", ceil(part, n)), ("waste", waste(part, n)))
+            options.append(Option(n, facts + block_facts(made, f.target)))
+    return options
+
+
+@question("align")
+def _align(f: Figures) -> list[Option]:
+    """Elements by which rows in shared memory are moved apart: eight rows of 16 bytes on all banks."""
+    return [Option(0, (("conflicts", 400.0), ("size", 0))), Option(8, (("conflicts", 100.0), ("size", 8)))]
+
+
+@question("turns")
+def _turns(f: Figures, body: int, count: int) -> list[Option]:
+    """Instructions along k that are written out, each for all results of the warp."""
+    counts = [u for u in (1, 2, 4, 8) if u <= count and (u == 1 or body * u <= 256)]
+    return [Option(u, (("size", u), ("code", body * u))) for u in counts]
+
+
+def plan(f: Figures) -> Ask:
+    """Answers for a product by matrix instructions."""
+    c = f.c
+    wide = c.extent(c.rows.inner), c.extent(c.columns.inner)
+    rows = yield from _rows(f, wide[0])
+    others, blocks_m = _others(f), ceil(wide[0], rows)
+    columns = yield from _columns(f, wide[1], rows, others * blocks_m)
+    tile, blocks_n = (rows, columns), ceil(wide[1], columns)
+    blocks = others * blocks_m * blocks_n
+    down = yield from _down(f, tile, blocks)
+    warp = down, (yield from _across(f, tile, blocks, down))
+    slices = yield from ask.slices(f, blocks, others == 1, cost(f, tile, warp))
+    deep = yield from _deep(f, tile, warp, ceil(f.k, slices))
+    part = part_of(f.k, slices, deep)
+    sides = c.rows, c.columns
+    longest = (
+        longest_vector(f, sides[0], (deep, part), rows),
+        longest_vector(f, sides[1], (deep, part), columns),
+    )
+    made = cost(f, tile, warp, deep)
+    width = yield from ask.vector(f, longest, (rows * deep, columns * deep), made.threads)
+    copy = [max(1, min(n, width // f.bytes(side))) for n, side in zip(longest, sides, strict=True)]
+    align = yield from _align(f)
+    ahead = yield from ask.stages(f, ceil(part, deep), made)
+    written = yield from _turns(f, warp[0] * warp[1], deep // DEPTH)
+    order = yield from ask.raster(f, blocks_m, blocks_n, tile, others == 1 and slices == 1)
+    after = yield from ask.epilogue(f, c.elementwise)
+    m = Cut(rows, 1, 2 * warp[0], 1, 8, True, copy[0], along_k(f.c, sides[0]), align)
+    n = Cut(columns, 1, 2 * warp[1], 2, 4, True, copy[1], along_k(f.c, sides[1]), align)
+    return Plan(m, n, deep, written, slices, order, ahead, _result(f), after == "fused", DEPTH)
+
+
+def _result(f: Figures) -> int:
+    """The width of the vectors in which a thread stores its results: two neighbours that are aligned."""
+    c, loop = f.c, f.c.columns.inner
+    steps = [abs(step) for name, step in c.out.strides if name != loop]
+    return 2 if c.out.stride(loop) == 1 and gcd(2, c.extent(loop), *steps) == 2 else 1
