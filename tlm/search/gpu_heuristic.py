@@ -29,8 +29,11 @@ def _tile(value: Value, facts: Facts) -> tuple[float, ...]:
 
 
 def _square(value: Value, facts: Facts) -> tuple[float, ...]:
-    depth = facts.get("intensity", 1.0)
-    return (_useful(facts) * depth / (depth + 12.0),)
+    # What few blocks leave idle, parts of the sum may still fill; the rest of a warp never is.
+    depth = facts.get("intensity", facts.get("size", 1.0) / 2)
+    busy = min(1.0, facts.get("tasks", 100.0) / 100.0)
+    whole = min(1.0, facts.get("threads", 64.0) / 64.0)
+    return (_useful(facts) / busy**0.5 * whole * depth / (depth + 12.0), facts.get("size", 0.0))
 
 
 def _share(value: Value, facts: Facts) -> tuple[float, ...]:
@@ -42,8 +45,7 @@ def _share(value: Value, facts: Facts) -> tuple[float, ...]:
 def _depth(value: Value, facts: Facts) -> tuple[float, ...]:
     wanted = facts.get("intensity", 0.0) >= 512
     small = facts.get("shared", 0.0) <= 25
-    size = facts.get("size", 0.0)
-    return (small, min(size, 16.0), wanted, -size)
+    return (small, min(facts.get("stride", 64.0), 64.0), wanted, -float(value))
 
 
 def _stage(value: Value, facts: Facts) -> tuple[float, ...]:
@@ -51,7 +53,8 @@ def _stage(value: Value, facts: Facts) -> tuple[float, ...]:
 
 
 def _slices(value: Value, facts: Facts) -> tuple[float, ...]:
-    return (facts.get("tasks", 0.0) >= 75, -float(value))
+    # Parts cost a kernel that adds them up: only as many as hide the latency of reads.
+    return (min(facts.get("waves", 40.0), 40.0), -float(value))
 
 
 def _raster(value: Value, facts: Facts) -> tuple[float, ...]:
@@ -80,6 +83,7 @@ def _rows(value: Value, facts: Facts) -> tuple[float, ...]:
 def _items(value: Value, facts: Facts) -> tuple[float, ...]:
     return (
         facts.get("tasks", 1000.0) >= 400 or value == 1,
+        facts.get("threads", 256.0) <= 256,
         facts.get("code", 1.0) <= 64,
         min(float(value), 4.0),
     )

@@ -159,7 +159,8 @@ def cta_k(f: Figures, rows: int, columns: int, warps: int, fused: bool, each: in
     for n in DEPTHS:
         cost = f.cost(rows, warps, fused, each, n * columns)
         if n == 4 or (n <= least and fits(cost, f.target)):
-            options.append(Option(n, (("size", n), *block_facts(cost, f.target))))
+            facts: Facts = (("size", n), ("stride", n * f.bytes), *block_facts(cost, f.target))
+            options.append(Option(n, facts))
     return options
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import gcd, prod
 
 from ...ir.walk import buffers
-from ...schedule.steps import CacheRead, Reorder, Split, Step
+from ...schedule.steps import CacheRead, Reorder, Split, Step, StorageAlign
 from ...target import Target
 from ..choice import Ask, Option, Space, question
 from ..contraction_choices import Facts, ceil, waste
@@ -23,6 +23,7 @@ from ..stages import reads_of
 from .launch import Loop, Threads, grid, spread, spread_grid
 from .limits import BASE_REGISTERS, Cost, block_facts, fits, grid_facts
 from .plain import thread_options
+from .product_steps import bank_row
 
 
 def gpu_maps_space(m: Maps, target: Target) -> Space:
@@ -128,7 +129,7 @@ def _side(f: Figures, extent: int) -> list[Option]:
 def _other(f: Figures, extent: int, beside: int) -> list[Option]:
     options = []
     for s in (8, 16, 32, 64):
-        cost = Cost(32, s * (beside + 1) * f.m.stage.bytes)
+        cost = Cost(32, s * (beside + 32) * f.m.stage.bytes)
         if s == 8 or (s < 2 * extent and fits(cost, f.target)):
             facts: Facts = (("size", s), ("trips", ceil(extent, s)), ("waste", waste(extent, s)))
             options.append(Option(s, facts + block_facts(cost, f.target)))
@@ -148,6 +149,14 @@ def _turns(f: Figures, tile: int, blocks: int) -> list[Option]:
     return options
 
 
+@question("align")
+def _align(f: Figures, far: int) -> list[Option]:
+    """Elements by which rows of the tile are moved apart, so that a column of it falls on different banks."""
+    row = bank_row(f.m.stage.bytes)
+    ways = {0: 32 if far % row == 0 else 1 + far % 2, 1: 1}
+    return [Option(n, (("size", n), ("conflicts", 100.0 * w))) for n, w in ways.items() if n == 0 or row > 1]
+
+
 def _tile(f: Figures) -> Ask:
     m = f.m
     buffer, other = m.crossed
@@ -160,6 +169,7 @@ def _tile(f: Figures) -> Ask:
         (f"{m.along}.0", ceil(f.extent(m.along), near)),
     ]
     turns = yield from _turns(f, near * far, prod([n for _, n in blocks]))
+    apart = yield from _align(f, far)
     dealt = Threads(1, ceil(near * far, turns))
     name, inside = f"{buffer}_tile", (f"{other}.1", f"{m.along}.1")
     out: list[Step] = [Split(m.along, near), Split(other, far)]
@@ -168,4 +178,6 @@ def _tile(f: Figures) -> Ask:
     out.append(CacheRead(buffer, launch.inner, memory="shared", layout=inside[::-1], name=name))
     spread(out, [(f"{m.along}.1@{name}", near), (f"{other}.1@{name}", far)], dealt)
     spread(out, [(f"{other}.1", far), (f"{m.along}.1", near)], dealt)
+    if apart:
+        out.append(StorageAlign(name, 0, bank_row(m.stage.bytes), apart))
     return [*out, *launch.binds()]

@@ -73,6 +73,7 @@ def _columns(f: Figures, extent: int, rows: int, blocks: int) -> list[Option]:
             continue
         made = cost(f, (rows, n), deals(f, (rows, n))[-1])
         facts: Facts = (("size", n), ("waste", waste(extent, n)), ("intensity", rows * n / (rows + n)))
+        facts += (("threads", made.threads),)
         options.append(Option(n, facts + grid_facts(blocks * ceil(extent, n), made, f.target)))
     return options
 
@@ -95,7 +96,7 @@ def _warp(f: Figures, tile: tuple[int, int], blocks: int, sizes: list[int], down
         pairs = [(a, b) for a, b in deals(f, tile) if (b == size and a == down if down else a == size)]
         a, b = pairs[-1]
         made = cost(f, tile, (a, b))
-        facts: Facts = (("size", size), ("intensity", 16 * a * b / (2 * a + b)), *block_facts(made, f.target))
+        facts: Facts = (("size", size), ("intensity", 2 * a * b / (2 * a + b)), *block_facts(made, f.target))
         options.append(Option(size, facts + grid_facts(blocks, made, f.target)))
     return options
 
@@ -108,6 +109,7 @@ def _deep(f: Figures, tile: tuple[int, int], warp: tuple[int, int], part: int) -
         made = cost(f, tile, warp, n)
         if n == DEPTH or (n <= part and fits(made, f.target)):
             facts: Facts = (("size", n), ("trips", ceil(part, n)), ("waste", waste(part, n)))
+            facts += (("stride", n * f.bytes(f.c.rows)),)
             options.append(Option(n, facts + block_facts(made, f.target)))
     return options
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product with its sides, the buffer of its first factor, and loops that share an index of the result."""
+    """A product with its sides, the buffer of its first factor, loops that share an index of the result."""
 
     sides: Convolution
     first: str

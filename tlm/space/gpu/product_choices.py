@@ -65,7 +65,7 @@ class Figures:
     def cost(self, tile: tuple[int, int], thread: tuple[int, int], shared: int = 0) -> Cost:
         """What a block with a tile of m x n takes, of which each thread has `thread`."""
         m, n = thread
-        registers = self.words * (m * n + m + n) + BASE_REGISTERS + 8
+        registers = self.words * (m * n + 2 * (m + n)) + BASE_REGISTERS + 8
         return Cost(tile[0] * tile[1] // (m * n), shared, registers)
 
     @lru_cache(maxsize=4096)  # noqa: B019  # figures live as long as the process does
@@ -145,7 +145,7 @@ def cta_n(f: Figures, rows: int, blocks: int) -> list[Option]:
         facts: Facts = (
             ("size", size), ("trips", ceil(extent, size)), ("waste", waste(extent, size)),
             ("intensity", rows * size / (rows + size)), ("reuse", min(rows, size)),
-            *grid_facts(blocks * ceil(extent, size), cost, f.target),
+            ("threads", cost.threads), *grid_facts(blocks * ceil(extent, size), cost, f.target),
         )  # fmt: skip
         options.append(Option(size, facts))
     return options
@@ -210,6 +210,7 @@ def cta_k(f: Figures, tile: tuple[int, int], cost: Cost) -> list[Option]:
         if fits(made, f.target) or size <= 4:
             facts: Facts = (
                 ("size", size), ("trips", ceil(f.k, size)), ("waste", waste(f.k, size)),
+                ("stride", size * f.bytes(f.c.rows)),
                 ("intensity", size * tile[0] * tile[1] / cost.threads), *block_facts(made, f.target),
             )  # fmt: skip
             options.append(Option(size, facts))
@@ -297,7 +298,8 @@ def slices(f: Figures, blocks: int, alone: bool, cost: Cost) -> list[Option]:
     those of the tile share the grid (`alone`), for too few blocks."""
     least = ceil(f.k, LONGEST)
     counts = [least]
-    while alone and counts[-1] < MOST_SLICES * least and blocks * counts[-1] < 2 * f.target.threads:
+    enough = 512 * f.target.threads // min(256, cost.threads)
+    while alone and counts[-1] < MOST_SLICES * least and blocks * counts[-1] < enough:
         if f.k < 64 * counts[-1]:
             break
         counts.append(2 * counts[-1])
