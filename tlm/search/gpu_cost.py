@@ -16,6 +16,7 @@ from math import prod
 from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Op, Program, Stmt, Store, Update, Var
 from ..ir.walk import buffers, loads, walk
 from ..space.gpu.limits import BASE_REGISTERS, Cost, occupancy, resident
+from ..space.gpu.plain import top
 from ..target import Target
 from .gpu_traffic import WORD, address, addresses, box, coordinates, free_vars_of, wavefronts
 
@@ -86,18 +87,7 @@ class _Counts:
 def estimate(program: Program, target: Target) -> Estimate:
     """The estimate of a scheduled program for a GPU."""
     known = buffers(program)
-    return Estimate(tuple([_kernel(nest, known, target) for nest in _nests(program.body)]))
-
-
-def _nests(stmt: Stmt) -> Iterator[Stmt]:
-    match stmt:
-        case Alloc(_, body):
-            yield from _nests(body)
-        case Block(stmts):
-            for s in stmts:
-                yield from _nests(s)
-        case _:
-            yield stmt
+    return Estimate(tuple([_kernel(nest, known, target) for nest in top(program.body)]))
 
 
 def _walk(stmt: Stmt, around: tuple[For, ...] = ()) -> Iterator[tuple[tuple[For, ...], Stmt]]:
