@@ -1,11 +1,15 @@
-"""The FMA peak of one core, measured with a kernel of our own: independent sums, operands in registers or L1.
+"""The FMA peak of one core, measured with a kernel of our own: independent sums, operands in registers or L1;
+and the share of it that generated products reach.
 
-python -m bench.peak [--target avx512]
+python -m bench.peak [--target avx512] [--products]
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import time
+from statistics import median
 
 import numpy as np
 
@@ -16,6 +20,7 @@ from tlm.ir.nodes import Alloc, Buffer, For, Load, Program, Store, Update, Var, 
 
 CHAINS = 12
 STEPS = 200_000
+SIDES = (768, 1000, 1024, 1536, 2048)
 
 
 def peak_program(lanes: int) -> Program:
@@ -47,11 +52,49 @@ def peak_gflops(target: tlm.Target, repeats: int = 15) -> float:
     return 2.0 * CHAINS * lanes * STEPS / best / 1e9
 
 
+def shares(target: tlm.Target, side: int, rounds: int = 15) -> list[float]:
+    """Multiply-adds a second of a generated product of `side` cubed, f32, one thread, as shares of the peak.
+
+    The peak kernel runs right before and right after each product: a machine shared with others may be
+    twice as fast a tenth of a second later.
+    """
+    one, lanes = target.with_threads(1), target.vector_bytes // 4
+    peak = compile_program(peak_program(lanes), one)
+    a, b = (np.random.default_rng(n).standard_normal((side, side), np.float32) for n in range(2))
+    out = np.empty((side, side), np.float32)
+    product = tlm.ops.matmul.kernel(a, b, target=one)
+    x, acc = np.full(lanes, 1e-3, np.float32), np.empty((CHAINS, lanes), np.float32)
+
+    def seconds_of_peak() -> float:
+        began = time.perf_counter()
+        peak(x, acc)
+        return (time.perf_counter() - began) / (CHAINS * lanes * STEPS)
+
+    def seconds_of_product() -> float:
+        began = time.perf_counter()
+        product(a, b, out=out)
+        return (time.perf_counter() - began) / side**3
+
+    seconds_of_peak(), seconds_of_product()
+    found = []
+    gc.disable()
+    for _ in range(rounds):
+        before, mine, after = seconds_of_peak(), seconds_of_product(), seconds_of_peak()
+        found.append((before + after) / 2 / mine)
+    gc.enable()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default="cpu")
-    target = tlm.Target(parser.parse_args().target)
+    parser.add_argument("--products", action="store_true", help="generated products as shares of the peak")
+    given = parser.parse_args()
+    target = tlm.Target(given.target)
     print(f"{target.name}: {peak_gflops(target):.1f} GFLOP/s, one core, f32")
+    for side in SIDES if given.products else ():
+        found = shares(target, side)
+        print(f"{side} cubed: {median(found):.3f} of the peak beside it (best {max(found):.3f})")
 
 
 if __name__ == "__main__":
