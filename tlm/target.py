@@ -224,6 +224,11 @@ def _check(target: Target) -> None:
         raise ArgumentError(f"Target.features are LLVM feature names such as 'avx2', got {target.features!r}")
 
 
+def gpu_architectures() -> tuple[int, ...]:
+    """The compute capabilities of GPUs that have a name here, ten times their number, in order."""
+    return tuple(_GPUS)
+
+
 def level(features: Iterable[str]) -> str:
     """The widest CPU level whose instruction sets are all among `features`."""
     have = set(features)

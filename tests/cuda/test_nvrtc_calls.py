@@ -9,6 +9,7 @@ import pytest
 
 from tests.cuda import programs
 from tlm.backend.cuda import kernel as module
+from tlm.backend.cuda import runtime
 from tlm.backend.cuda.emitter import emit
 from tlm.backend.cuda.kernel import Kernel
 from tlm.backend.cuda.stats import Stats
@@ -35,9 +36,9 @@ class Device:
     def __init__(self):
         self.loaded: list[bytes] = []
         self.launched: list[tuple] = []
-        self.stream, self.allocated = 7, 0
+        self.stream, self.allocated, self.captured = 7, 0, False
         self.cuda = SimpleNamespace(
-            runtime=SimpleNamespace(getDevice=lambda: 0),
+            runtime=SimpleNamespace(getDevice=lambda: 0, streamIsCapturing=lambda ptr: self.captured),
             function=SimpleNamespace(Module=self._module),
             get_current_stream=lambda: SimpleNamespace(ptr=self.stream),
             alloc=self._alloc,
@@ -49,7 +50,8 @@ class Device:
 
     def _module(self):
         def function(name):
-            def launch(grid, block, arguments, shared_mem):
+            def launch(grid, block, arguments, shared_mem, stream):
+                assert stream.ptr == self.stream
                 self.launched.append((name, grid, block, [int(a) for a in arguments], shared_mem))
 
             return launch
@@ -61,6 +63,7 @@ class Device:
 def device(monkeypatch):
     made = Device()
     monkeypatch.setattr(module, "_cupy", lambda: made)
+    monkeypatch.setattr(runtime, "cupy", lambda: made)
     return made
 
 
@@ -82,11 +85,14 @@ def test_a_call_launches_every_nest_on_the_current_stream(device):
         ("chain_0", (6, 1, 1), (2, 1, 1), [256, scratch], 0),
         ("chain_1", (6, 1, 1), (1, 1, 1), [512, scratch], 0),
     ]
-    k(Array((6, 8), 256), Array((6, 8), 512))
     device.stream = 8
     k(Array((6, 8), 256), Array((6, 8), 512))
     assert device.loaded == [b"cubin"]
-    assert device.allocated == 2, "scratch is kept for each stream"
+    assert device.allocated == 2, "scratch is of CuPy's pool, which orders it by streams"
+    assert not k.captured
+    device.captured = True
+    k(Array((6, 8), 256), Array((6, 8), 512))
+    assert len(k.captured) == 1, "a graph keeps its scratch"
 
 
 def test_arrays_that_start_anywhere_get_code_without_vectors(device, monkeypatch):

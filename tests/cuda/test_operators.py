@@ -41,14 +41,12 @@ def test_running_without_a_gpu_is_one_clear_error():
         k(x, out=x)
     with pytest.raises(ArgumentError, match="is an array on the GPU, got ndarray"):
         k(A, out=A)
-    with pytest.raises(BackendError, match=r"do not run on sm_90; compile with \.kernel"):
+    with pytest.raises(BackendError, match=r"do not run on sm_90; give arrays of the GPU"):
         tlm.ops.matmul(A, B, target=SM_90)
     with pytest.raises(BackendError, match="no CUDA GPU here"):
         tlm.ops.matmul.kernel(A, B, target="cuda")
 
 
 def test_what_a_gpu_cannot_be_asked():
-    with pytest.raises(BackendError, match="'heuristic', 'random', 'default'"):
-        tlm.ops.matmul.kernel(A, B, target=SM_90)
     with pytest.raises(ArgumentError, match="threads= is of CPUs"):
         tlm.ops.matmul.kernel(A, B, schedule="heuristic", target=SM_90, threads=2)

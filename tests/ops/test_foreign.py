@@ -234,8 +234,9 @@ SQUARE = np.ones((2, 2), "f4")
 @pytest.mark.parametrize(
     ("x", "words"),
     [
-        (Exporter(SQUARE, (2, 1)), r"operand 1 lies on device 1 of DLPack's kind 2.*the CPU's memory"),
-        (Cuda(), "operand 1 lies on a GPU"),
+        (Exporter(SQUARE, (2, 1)), r"operand 0 .*CPU's memory, operand 1 \(\w*.Exporter\) lies on GPU 1"),
+        (Exporter(SQUARE, (10, 1)), r"operand 1 lies on device 1 of DLPack's kind 10.*the CPU's memory"),
+        (Cuda(), r"operand 0 .*CPU's memory, operand 1 \(\w*.Cuda\) lies on a GPU"),
         (None, "operand 1 is no array: got NoneType"),
         ({"a": 1}, "operand 1 is no array: got dict"),
         (object(), "operand 1 is no array: got object"),

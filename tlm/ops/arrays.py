@@ -69,7 +69,12 @@ def read(x: Any) -> tuple[Spec, bool]:
     shape, dtype = x.shape, from_numpy(x.dtype)
     if not x.flags.aligned or not x.dtype.isnative or any(s % dtype.bytes for s in x.strides):
         return Spec(shape, dtype), True
-    strides = canonical_strides(shape, tuple([s // dtype.bytes for s in x.strides]))
+    return seen(shape, dtype, tuple([s // dtype.bytes for s in x.strides]))
+
+
+def seen(shape: Shape, dtype: DType, steps: Shape) -> tuple[Spec, bool]:
+    """The spec of an array with strides of `steps` elements, and whether it must be copied first."""
+    strides = canonical_strides(shape, steps)
     usable = strides is None or 0 in shape or _usable(shape, strides)
     return Spec(shape, dtype, strides if usable else None), not usable
 

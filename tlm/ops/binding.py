@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
+from .gpu_places import FORMS
 
 Settings = tuple[tuple[str, Any], ...]
 """(parameter, value), where operands are Slots."""
@@ -156,15 +157,18 @@ def quick(x: Any) -> Any:
         return x.shape, x.strides, x.dtype
     if kind is list or kind is tuple:
         return kind, *map(quick, x)
+    form = FORMS.get(kind)
+    if form is not None:
+        return form(x)
     return kind, repr(x) if kind is float else x
 
 
-def arrays_in(args: Sequence[Any]) -> list[np.ndarray]:
-    """The numpy arrays among arguments, in order."""
-    out: list[np.ndarray] = []
+def arrays_in(args: Sequence[Any]) -> list[Any]:
+    """The arrays among arguments that `quick` tells apart, in order."""
+    out: list[Any] = []
     for x in args:
         kind = x.__class__
-        if kind is np.ndarray:
+        if kind is np.ndarray or kind in FORMS:
             out.append(x)
         elif kind is list or kind is tuple:
             out += arrays_in(x)

@@ -14,6 +14,7 @@ from ..target import Target
 from . import kept
 from .arrays import Spec, from_numbers, numpy_dtype, read
 from .foreign import Back, to_arrays
+from .gpu_places import on_gpu, place
 from .products import Problem
 from .runner import Runner, check_out
 from .settings import config, machine
@@ -38,12 +39,12 @@ class Operator:
         self.__name__ = name
         self._describe = describe
         self._prepare = prepare
-        self._calls: dict[Hashable, Runner] = {}
+        self._calls: dict[Hashable, Any] = {}
 
     def _problem(self, operands: tuple[Any, ...], params: tuple[Any, ...]) -> Problem:
         numbers = (list, tuple, int, float)
-        specs = [read(from_numbers(self.__name__, x) if isinstance(x, numbers) else x)[0] for x in operands]
-        return self._describe(tuple(specs), params)
+        arrays = [from_numbers(self.__name__, x) if isinstance(x, numbers) else x for x in operands]
+        return self._describe(tuple([_spec(x) for x in arrays]), params)
 
     def _program(self, operands: tuple[Any, ...], params: tuple[Any, ...]) -> Program:
         return self._problem(operands, params).program
@@ -62,7 +63,7 @@ class Operator:
                 f"{self.__name__} of {[s.shape for s in problem.operands]} has nothing to compute"
             )
         how = schedule if _is_schedule(schedule) else config(schedule)
-        return kernel_for(problem, how, machine(target, threads))
+        return kernel_for(problem, how, _machine(self.__name__, operands, target, threads))
 
     def _call(
         self,
@@ -75,6 +76,8 @@ class Operator:
         out: Any,
     ) -> Any:
         """A call that is not in `_calls`: decide, compile, run; remember it under `key`, if there is one."""
+        if on_gpu(operands):
+            return self._call_on_gpu(operands, params, schedule, target, threads, out)
         arrays, back = to_arrays(operands)
         if back is not None:
             key = _foreign_key(arrays, params, schedule, target, threads)
@@ -89,11 +92,11 @@ class Operator:
         problem = self._describe(tuple([spec for spec, _ in seen]), params)
         by_hand = _is_schedule(schedule)
         how = schedule if by_hand else config(schedule)
-        goal = machine(target, threads)
+        goal = machine("cpu" if target is None else target, threads)
         if goal.kind == "cuda":
             raise BackendError(
-                f"{self.__name__}: arrays of the CPU do not run on {goal.name}; compile with .kernel(..., "
-                "target=) and call that on arrays of the GPU"
+                f"{self.__name__}: arrays of the CPU do not run on {goal.name}; give arrays of the GPU "
+                "(cupy.asarray(x)), or leave target= away to run here (.kernel(..., target=) compiles only)"
             )
         if 0 in problem.shape:
             return _empty(problem, out, back)
@@ -106,6 +109,48 @@ class Operator:
         if key is not None and not by_hand:
             bounded(self._calls, key, runner)
         return runner.like(arrays, out, back)
+
+    def _call_on_gpu(
+        self,
+        operands: tuple[Any, ...],
+        params: tuple[Any, ...],
+        schedule: Any,
+        target: Any,
+        threads: int | None,
+        out: Any,
+    ) -> Any:
+        """A call on arrays of a GPU: as `_call`, on the GPU of the arrays."""
+        from .gpu_call import Call, call_key, run
+
+        key = call_key(operands, params, schedule, target, threads)
+        known = None if key is None else self._calls.get(key)
+        if known is not None:
+            return known(operands, out)
+        by_hand = _is_schedule(schedule)
+        how = schedule if by_hand else config(schedule)
+        wanted = Call(self.__name__, operands, lambda specs: self._describe(specs, params), self._prepare)
+        result, runner = run(wanted, target, threads, lambda p, goal: kernel_for(p, how, goal), out)
+        if key is not None and runner is not None and not by_hand:
+            bounded(self._calls, key, runner)
+        return result
+
+
+def _spec(x: Any) -> Spec:
+    """The spec of an operand to compile for."""
+    if isinstance(x, np.ndarray) or place(x) is None:
+        return read(x)[0]
+    from .gpu_call import seen_on_gpu
+
+    return seen_on_gpu(x)[0]
+
+
+def _machine(name: str, operands: tuple[Any, ...], target: Any, threads: int | None) -> Target:
+    """The machine of a call: what `target` says, or (None) that of the operands."""
+    if target not in (None, "cuda") or not on_gpu(operands):
+        return machine("cpu" if target is None else target, threads)
+    from .gpu_call import device_target
+
+    return device_target(name, operands, threads)
 
 
 def _foreign_key(arrays: tuple[np.ndarray, ...], *rest: Any) -> Hashable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,10 +11,14 @@ from ..backend.cuda import Kernel as Compiled
 from ..backend.cuda import compile as compile_program
 from ..backend.cuda.stats import Stats
 from ..errors import ArgumentError
-from ..ir.nodes import Buffer
+from ..ir.dtypes import from_numpy
 from ..target import Target
-from .arrays import Spec, canonical_strides, numpy_dtype
+from .arrays import Spec, canonical_strides
 from .deciders import Plan
+from .gpu_arrays import Library, is_number, library, one_device
+from .gpu_places import place
+from .gpu_runner import GpuRunner, on_device
+from .gpu_timing import random_arrays, seconds
 from .products import Problem
 from .scheduled import Scheduled
 
@@ -63,38 +68,59 @@ class GpuKernel(Scheduled):
         """Registers, spills, shared memory and occupancy: the worst of all launches."""
         return self.compiled.stats
 
-    def __call__(self, *operands: Any, out: Any) -> Any:
-        """Launch on GPU arrays (CuPy's, or anything with __cuda_array_interface__), on CuPy's current stream.
+    def __call__(self, *operands: Any, out: Any = None) -> Any:
+        """The result as a new array of the first operand's library on its GPU, or in `out`.
 
-        Nothing is copied and nothing waits. ArgumentError where an array is not what the kernel was made for,
-        BackendError where there is no GPU.
+        Launches on the library's current stream and does not wait. ArgumentError where an array is not what
+        the kernel was made for, BackendError where there is no GPU that it runs on.
         """
-        specs = (*self.problem.operands, Spec(self.problem.shape, self.problem.dtype))
-        if len(operands) != len(specs) - 1:
-            raise ArgumentError(f"{self.program.name} takes {len(specs) - 1} operands, got {len(operands)}")
-        given = zip(self.program.parameters, (*operands, out), specs, strict=True)
-        self.compiled(*[_seen(x, spec, buffer) for buffer, x, spec in given])
-        return out
+        wanted = self.problem.operands
+        if len(operands) != len(wanted):
+            raise ArgumentError(f"{self.program.name} takes {len(wanted)} operands, got {len(operands)}")
+        given = tuple([np.asarray(x) if is_number(x) else x for x in operands])
+        libraries = [_library(n, x, spec) for n, (x, spec) in enumerate(zip(given, wanted, strict=True))]
+        device = one_device(self.program.name, given)
+        with on_device(device):
+            copies = [
+                _must_be_packed(n, x, found, spec)
+                for n, (x, found, spec) in enumerate(zip(given, libraries, wanted, strict=True))
+            ]
+        return GpuRunner(self, device, libraries, copies)(given, out)
+
+    def time(self, *operands: Any, **limits: Any) -> float:
+        """Seconds of one call on the GPU on these operands (random ones of CuPy where none are given): the
+        median of `repeats` (5), each the mean of `number` calls (0: as many as take 2 ms)."""
+        return statistics.median(seconds(self, operands or random_arrays(self.problem.operands), **limits))
 
 
-class _View:
-    """The memory of an array in the shape that a program gives it, which may have fewer axes."""
+def _library(position: int, x: Any, spec: Spec) -> Library | None:
+    """The library of an operand, which lies on a GPU; None for a number where the kernel takes one."""
+    if is_number(x) and not spec.shape:
+        return None
+    found = library(x)
+    if found is None or place(x) is None:
+        raise ArgumentError(f"operand {position} is an array on the GPU, got {type(x).__name__}")
+    return found
 
-    def __init__(self, face: dict[str, Any]) -> None:
-        self.__cuda_array_interface__ = face
 
-
-def _seen(x: Any, spec: Spec, buffer: Buffer) -> _View:
-    face = getattr(x, "__cuda_array_interface__", None)
-    dtype = numpy_dtype(spec.dtype)
-    if face is None:
-        raise ArgumentError(f"{buffer.name} is an array on the GPU, got {type(x).__name__}")
-    shape, strides = tuple(face["shape"]), face.get("strides")
-    steps = None if strides is None else canonical_strides(shape, tuple(s // dtype.itemsize for s in strides))
-    if shape != spec.shape or np.dtype(face["typestr"]) != dtype or steps != spec.strides:
+def _must_be_packed(position: int, x: Any, found: Library | None, spec: Spec) -> bool:
+    """Whether an operand is copied to C order, which the kernel was made for; ArgumentError where it does not
+    fit."""
+    if found is None:
+        shape, steps, dtype = (), None, from_numpy(x.dtype)
+    else:
+        shape, given, dtype = found.native.describe(found.take(x))
+        steps = canonical_strides(shape, given)
+    if shape != spec.shape or dtype != spec.dtype:
         raise ArgumentError(
-            f"{buffer.name} is {dtype}{list(spec.shape)} with strides {spec.element_strides}, got "
-            f"{np.dtype(face['typestr'])}{list(shape)} with strides {steps or 'of rows'}"
+            f"operand {position} is {dtype.numpy}{list(shape)}; this kernel was made for "
+            f"{spec.dtype.numpy}{list(spec.shape)}"
         )
-    laid = tuple([s * dtype.itemsize for s in buffer.element_strides])
-    return _View({**face, "shape": buffer.shape, "strides": laid})
+    if steps == spec.strides:
+        return False
+    if spec.strides is not None:
+        raise ArgumentError(
+            f"operand {position} has strides {steps or 'of rows'} in elements; this kernel was made for "
+            f"{spec.strides}"
+        )
+    return True

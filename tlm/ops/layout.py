@@ -165,7 +165,8 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, *, mode: str = "ra
     """The elements of x at `indices` (integers, negative ones from the end) along `axis`, as numpy.take.
 
     With axis=None x must be 1-D. An index outside is an ArgumentError (mode "raise"), the nearest one inside
-    ("clip"), or counts on from the other end ("wrap"); a kernel that is called on its own takes the nearest.
+    ("clip"), or counts on from the other end ("wrap"). A kernel that is called on its own, and calls on
+    arrays of a GPU, take the nearest instead of raising: to look at indices there would be to wait for them.
     """
     if mode not in ("raise", "clip", "wrap"):
         raise ArgumentError(f"take: mode is 'raise', 'clip' or 'wrap', got {mode!r}")

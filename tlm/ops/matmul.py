@@ -43,7 +43,7 @@ class Matmul(Operator):
         b: Any,
         *,
         schedule: Any = "generate",
-        target: Any = "cpu",
+        target: Any = None,
         threads: int | None = None,
         out: np.ndarray | None = None,
         dtype: Any = None,
@@ -51,7 +51,9 @@ class Matmul(Operator):
         """a @ b as a new array of the operands' kind, or in `out` (which may overlap an operand).
 
         schedule: "generate" (the default), "default", "heuristic", "random", "search", "generate+measure",
-        tlm.Search(...), tlm.Generate(...), or a tlm.Schedule. Raises ArgumentError, DTypeError, BackendError.
+        tlm.Search(...), tlm.Generate(...), or a tlm.Schedule. target: None (where the operands lie: this CPU,
+        or their GPU), "cpu", "cuda", the name of a level, or a tlm.Target. Raises ArgumentError, DTypeError,
+        BackendError.
         """
         key: Any = None
         try:
@@ -72,7 +74,7 @@ class Matmul(Operator):
         b: Any,
         *,
         schedule: Any = "generate",
-        target: Any = "cpu",
+        target: Any = None,
         threads: int | None = None,
         dtype: Any = None,
     ) -> Kernel:
@@ -116,7 +118,7 @@ class Linear(Operator):
         *,
         activation: str | None = None,
         schedule: Any = "generate",
-        target: Any = "cpu",
+        target: Any = None,
         threads: int | None = None,
         out: np.ndarray | None = None,
     ) -> Any:
@@ -143,7 +145,7 @@ class Linear(Operator):
         *,
         activation: str | None = None,
         schedule: Any = "generate",
-        target: Any = "cpu",
+        target: Any = None,
         threads: int | None = None,
     ) -> Kernel:
         """Decide and compile, do not run. Operands are arrays, or have .shape and .dtype (then C order)."""

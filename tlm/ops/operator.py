@@ -21,6 +21,7 @@ from .arrays import Spec, from_numbers, read
 from .binding import Binding, Settings, arrays_in, quick
 from .dispatch import Operator, bounded
 from .expressions import building, compute
+from .gpu_places import layout, on_gpu
 from .products import Problem
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Formula:
 
 
 Check = Callable[..., None]
-"""Called with the arrays and settings of a call before it runs: what only the data can tell."""
+"""Called with the arrays and settings of a call before it runs: what only the data can tell. Not where they
+lie on a GPU: to look at them would be to wait."""
 
 
 class FormulaOperator(Operator):
@@ -61,12 +63,15 @@ class FormulaOperator(Operator):
         self,
         *args: Any,
         schedule: Any = "generate",
-        target: Any = "cpu",
+        target: Any = None,
         threads: int | None = None,
         out: np.ndarray | None = None,
         **settings: Any,
     ) -> Any:
-        """The result as a new array of the operands' kind, or in `out` (which may overlap an operand)."""
+        """The result as a new array of the operands' kind, or in `out` (which may overlap an operand).
+
+        target: None (where the operands lie: this CPU, or their GPU), "cpu", "cuda", or a tlm.Target.
+        """
         key: Any = None
         try:
             named = tuple([(k, quick(v)) for k, v in settings.items()])
@@ -87,7 +92,7 @@ class FormulaOperator(Operator):
         self,
         *args: Any,
         schedule: Any = "generate",
-        target: Any = "cpu",
+        target: Any = None,
         threads: int | None = None,
         **settings: Any,
     ) -> Kernel:
@@ -127,13 +132,13 @@ class FormulaOperator(Operator):
     ) -> Any:
         """A call that is not in `_quick`; it is remembered there where its key says all."""
         operands, bound = self._bind(args, settings)
-        if self._check is not None:
+        if self._check is not None and not on_gpu(operands):
             key = None
             arguments, named = self._binding.arguments(bound, operands)
             self._check(*arguments, **named)
         full: Any = None
         try:
-            full = (*[(x.shape, x.strides, x.dtype) for x in map(_array, operands)], bound, *how)
+            full = (*map(layout, operands), bound, *how)
             runner = self._calls.get(full)
         except (AttributeError, TypeError):
             full = runner = None
@@ -227,12 +232,6 @@ _NUMBERS = (bool, int, float, np.generic)
 """What becomes an array of its own."""
 
 
-def _array(x: Any) -> Any:
-    if not isinstance(x, np.ndarray):
-        raise TypeError
-    return x
-
-
 def _with_scalars(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     """Python numbers as arrays of the dtype that numpy would give them beside the other operands."""
     dtypes = [read(x)[0].dtype for x in operands if hasattr(x, "dtype")]
@@ -282,14 +281,14 @@ def operator(
             m, n = x.shape
             return tlm.sum((m,), lambda i, k: scale * x[i, k] * y[i, k], over={"k": n})
 
-        scaled_sum(a, b, scale=0.5, schedule="generate", target="cpu", threads=None, out=None)
+        scaled_sum(a, b, scale=0.5, schedule="generate", target=None, threads=None, out=None)
         scaled_sum.kernel(a, b), scaled_sum.program(a, b)
 
     Operands are the positional parameters without a default, or those annotated tlm.Tensor where any is; a
     Tensor has .shape, .ndim and .dtype, and indexing it gives an element. Parameters with a default are
     settings: plain values that the program may depend on. The function runs once for each combination of
     shapes, layouts, dtypes and settings. `scalars`: Python numbers take the dtype of the arrays beside them.
-    `check` sees the arrays and settings of each call before it runs.
+    `check` sees the arrays and settings of each call before it runs, unless they lie on a GPU.
     """
 
     def made(fn: Callable[..., Tensor]) -> FormulaOperator:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import threading
+from itertools import accumulate
 from typing import Any
 
-from ...errors import ArgumentError, BackendError
+import numpy as np
+
+from ...errors import ArgumentError
 from ...ir.dtypes import to_numpy
 from ...ir.nodes import Buffer, Program
 from ...target import Target
 from .emitter import STATIC_SHARED, Launch, Source, emit
+from .runtime import capturing
+from .runtime import cupy as _cupy
+from .runtime import device as device
 from .stats import Stats
 
 _ALIGNMENT = 16
+# Scratch arrays start where allocations of CUDA do.
+_SPACING = 256
 
 
 class Kernel:
@@ -26,9 +34,15 @@ class Kernel:
     ) -> None:
         self.program, self.target, self.emitted = program, target, source
         self.cubin, self.launch_stats = cubin, launch_stats
+        scratch = source.buffers[len(program.parameters) :]
+        sizes = [-(-max(b.size, 1) * b.dtype.bytes // _SPACING) * _SPACING for b in scratch]
+        self.workspace: int = sum(sizes)
+        """Bytes of memory that a call needs beside its arrays."""
+        self.captured: list[Any] = []
+        """Memory that captured graphs use, which lives as long as the kernel does."""
+        self._offsets = tuple(accumulate(sizes, initial=0))[: len(sizes)]
         self._lock = threading.Lock()
         self._loaded: dict[tuple[int, bool], Any] = {}
-        self._scratch: dict[tuple[int, int], list[Any]] = {}
 
     @property
     def source(self) -> str:
@@ -79,7 +93,14 @@ class Kernel:
             raise ArgumentError(f"{self.program.name} takes {len(expected)} arrays, got {len(arrays)}")
         pairs = list(zip(expected, arrays, strict=True))
         pointers = [_pointer(b, a, n >= len(self.program.inputs)) for n, (b, a) in enumerate(pairs)]
-        self.call(cupy, pointers)
+        stream, room = cupy.cuda.get_current_stream(), 0
+        if self.workspace:
+            # CuPy's pool gives freed memory to later work of the same stream only; graphs keep theirs.
+            memory = cupy.cuda.alloc(self.workspace)
+            room = int(memory.ptr)
+            if capturing(stream):
+                self.captured.append(memory)
+        self.call(cupy, int(cupy.cuda.runtime.getDevice()), pointers, stream, room)
 
     def time(self, *arrays: Any, repeats: int = 5, number: int = 0) -> list[float]:
         """Seconds a call on the GPU, `repeats` times, each the mean of `number` calls (0: 2 ms, at most
@@ -99,17 +120,15 @@ class Kernel:
         end.synchronize()
         return float(cupy.cuda.get_elapsed_time(start, end)) / 1e3 / number
 
-    def call(self, cupy: Any, pointers: list[int]) -> None:
-        """Launch on device pointers, without checks."""
+    def call(self, cupy: Any, device: int, pointers: list[int], stream: Any, room: int) -> None:
+        """Launch on the current `device`, on pointers, without checks. `room`: `workspace` bytes of scratch,
+        which later work of the same stream may use again."""
         unaligned = self.emitted.aligned and any(p % _ALIGNMENT for p in pointers)
-        device = cupy.cuda.runtime.getDevice()
         functions = self._loaded.get((device, unaligned)) or self._load(cupy, device, unaligned)
-        import numpy as np
-
-        whole = [*pointers, *self._workspace(cupy, device)]
+        whole = [*pointers, *[room + offset for offset in self._offsets]]
         for launch, function in zip(self.launches, functions, strict=True):
             arguments = tuple([np.uintp(whole[n]) for n in launch.parameters])
-            function(launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
+            function(launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes, stream=stream)
 
     def _load(self, cupy: Any, device: int, unaligned: bool) -> list[Any]:
         """The functions of the cubin on the current device; of one without vectors where arrays need it."""
@@ -129,40 +148,12 @@ class Kernel:
                 self._loaded[device, unaligned] = functions
         return self._loaded[device, unaligned]  # type: ignore[no-any-return]
 
-    def _workspace(self, cupy: Any, device: int) -> list[int]:
-        """Pointers of the scratch arrays: kept for each stream, so that two streams share nothing."""
-        scratch = self.emitted.buffers[len(self.program.parameters) :]
-        if not scratch:
-            return []
-        key = (device, int(cupy.cuda.get_current_stream().ptr))
-        if key not in self._scratch:
-            sizes = [max(b.size, 1) * b.dtype.bytes for b in scratch]
-            self._scratch[key] = [cupy.cuda.alloc(n) for n in sizes]
-        return [int(m.ptr) for m in self._scratch[key]]
-
     def __repr__(self) -> str:
         return f"<Kernel {self.program.name} for {self.target.name}, {len(self.cubin)} bytes of code>"
 
 
-def device() -> str:
-    """The compute capability of the current GPU, as in "90". BackendError where there is no GPU."""
-    return str(_cupy().cuda.Device().compute_capability)
-
-
 def _volume(shape: tuple[int, int, int]) -> int:
     return shape[0] * shape[1] * shape[2]
-
-
-def _cupy() -> Any:
-    try:
-        import cupy
-    except ImportError:
-        raise BackendError("running on a GPU needs CuPy: pip install cupy-cuda13x") from None
-    if not cupy.cuda.is_available():
-        raise BackendError(
-            "there is no CUDA GPU here, or no driver for it: a kernel can be compiled and looked at, not run"
-        )
-    return cupy
 
 
 def _pointer(buffer: Buffer, array: Any, output: bool) -> int:
@@ -170,8 +161,6 @@ def _pointer(buffer: Buffer, array: Any, output: bool) -> int:
     face = getattr(array, "__cuda_array_interface__", None)
     if face is None:
         raise ArgumentError(f"{buffer.name} is an array on the GPU, got {type(array).__name__}")
-    import numpy as np
-
     wanted, dtype = to_numpy(buffer.dtype), np.dtype(face["typestr"])
     half = buffer.dtype.name == "bf16" and dtype.itemsize == 2 and dtype.kind in "Vu"
     if tuple(face["shape"]) != buffer.shape or not (dtype == wanted or half):
