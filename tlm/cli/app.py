@@ -20,7 +20,13 @@ Extents = Annotated[list[int] | None, typer.Argument(help="matmul: [B ...] M K N
 Dtype = Annotated[str, typer.Option(help="f32, f64, f16, bf16, i8, ... of the operands.")]
 Activation = Annotated[str | None, typer.Option(help="linear: relu, gelu, silu, sigmoid or tanh.")]
 How = Annotated[str, typer.Option(help="default, heuristic, random, search, generate or generate+measure.")]
-Machine = Annotated[str, typer.Option(help="cpu (this machine), or a level: avx512, avx2, sse, neon.")]
+Machine = Annotated[
+    str,
+    typer.Option(
+        help="cpu (this machine), or a level: avx512, avx2, sse, neon; cuda (the GPU here), or sm_75, sm_80, "
+        "sm_86, sm_89, sm_90, sm_100."
+    ),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="Default: the CPUs that this process may use.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 

@@ -82,9 +82,9 @@ def _model() -> str:
 
     if not weights.available():
         raise FileNotFoundError(
-            f"no weights at {weights.DEFAULT}; schedule='generate' falls back to 'heuristic'"
+            f"no weights at {weights.shipped()}; schedule='generate' falls back to 'heuristic'"
         )
-    network, card = weights.load(), weights.card()
+    network, card = weights.load(weights.shipped()), weights.card(weights.shipped())
     trained = card.get("trained", card.get("date", "unknown date"))
     return f"{network.config.layers} layers, {network.config.width} wide, {trained}"
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..errors import ArgumentError
 from .app import Activation, Dtype, Extents, Json, Machine, Op, Threads, app
 from .progress import progress
 
 StorePath = Annotated[Path | None, typer.Option("--store", help="SQLite file; default: in the user's data.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same choices.")]
+Learned = Annotated[
+    str, typer.Option(help="cpu (this machine's levels); cuda (the GPU here), or sm_75 ... sm_100.")
+]
 Seconds = Annotated[float | None, typer.Option(min=1, help="Stop after this many seconds.")]
 
 
@@ -38,26 +43,33 @@ def search(
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
-    """Search for the fastest schedule by measuring; resumes from the store; Ctrl-C keeps the best so far."""
+    """Search for the fastest schedule by measuring; resumes from the store; Ctrl-C keeps the best so far.
+
+    For a GPU that is not here: by the estimates of an analytic model, which are not stored.
+    """
     from ..measure.lookup import look_up
-    from ..measure.measure import Measurer
     from ..measure.store import Store
+    from ..ops.judges import evidence_of, judge
     from ..ops.settings import machine
     from ..search.evolve import search as evolve
     from .workload import workload
 
     work, goal = workload(op, extents or (), dtype, activation), machine(target, threads)
     program = work.ours().program(*work.operands(), **work.options)
-    with Store(store_path(store)) as kept, Measurer(goal) as measurer, progress() as show:
+    modelled = evidence_of(goal) == "modelled"
+    opened = nullcontext() if modelled else Store(store_path(store))
+    with opened as kept, judge(goal) as measurer, progress() as show:
         result = evolve(
             program, goal, measurer, trials=trials, seconds=seconds, seed=seed, store=kept,
             progress=lambda p: show(str(p), p.done == p.total and not p.again),
         )  # fmt: skip
-        reason = look_up(kept, program, goal).reason
+        reason = "" if kept is None else look_up(kept, program, goal).reason
     found = {
         "workload": work.title, "seconds": result.seconds, "best": result.best, "measured": result.measured,
         "reused": result.reused, "stopped": result.stopped, "spent": result.spent,
     }  # fmt: skip
+    if modelled:
+        found |= {"evidence": "modelled"}
     if result.best is None:
         told = f"{result.failures}; {reason}"
         print(json.dumps(found | {"seconds": None, "why": told}) if as_json else f"no valid schedule: {told}")
@@ -65,8 +77,9 @@ def search(
     if as_json:
         print(json.dumps(found))
     else:
-        print(f"{work.title}: {result.seconds * 1e6:.1f} us")
-        print(result.summary)
+        by = f" on {goal.isa} by estimate: nothing was measured" if modelled else ""
+        print(f"{work.title}: {result.seconds * 1e6:.1f} us{by}")
+        print(result.summary.replace("measured", "estimated") if modelled else result.summary)
         print(*result.best)
 
 
@@ -78,17 +91,21 @@ def collect(
     seed: Seed = 0,
     store: StorePath = None,
     again: Annotated[bool, typer.Option("--again", help="Time the best of the store again instead.")] = False,
+    target: Learned = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Measure programs of many shapes on this machine's levels: what the model learns from."""
+    """Measure programs of many shapes on this machine's levels, or on its GPU: what the model learns from."""
     from ..model.collect import collect as run
     from ..model.retime import retime
     from ..model.shapes import COMMON
     from ..ops.networks import NETWORKS
     from ..ops.workloads import FAMILIES
     from ..search.heuristic import heuristic
+    from .fleets import measured_fleet
 
-    path = store_path(store)
+    path, fleet = store_path(store), measured_fleet(target)
+    if again and fleet is not None:
+        raise ArgumentError(f"--again is for CPUs; it does not time programs of {target}")
     with progress() as show:
         told = _told(show)
         if again:
@@ -96,7 +113,7 @@ def collect(
         else:
             done = run(
                 path, shapes=shapes, trials=trials, seconds=seconds, seed=seed, families=FAMILIES,
-                common=(*COMMON, *NETWORKS), heuristic=heuristic, progress=told,
+                common=(*COMMON, *NETWORKS), heuristic=heuristic, progress=told, fleet=fleet,
             )  # fmt: skip
     found = asdict(done) | {"store": str(path)}
     print(json.dumps(found) if as_json else " ".join(f"{k}={v}" for k, v in found.items()))
@@ -113,16 +130,23 @@ def train(
     store: StorePath = None,
     measure: Annotated[bool, typer.Option(help="Measure proposals between rounds.")] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever is in --out.")] = False,
+    target: Learned = "cpu",
+    estimated: Annotated[
+        str, typer.Option(help="SHAPESxPROGRAMS estimated first, for GPUs that nobody measured.")
+    ] = "700x28",
     as_json: Json = False,
 ) -> None:
-    """Train the language model on a store: value model, imagined sentences, GPT, rounds."""
-    from ..model.train import train as run
-    from ..ops.workloads import TAUGHT
+    """Train the language model on a store: value model, imagined sentences, GPT, rounds.
+
+    For a GPU, on the store's measurements of it; where there are none, on estimates of an analytic model for
+    all kinds of GPUs, most of them of that one. The card of the weights says which.
+    """
+    from .fleets import train_on
 
     with progress() as show:
-        path = run(
-            store_path(store), out, seed=seed, rounds=rounds, imagined=imagined, steps=steps,
-            start=start, families=TAUGHT, progress=_told(show), resume=not fresh, measure=measure,
+        path = train_on(
+            target, store_path(store), out, estimated, measure=measure, progress=_told(show),
+            how=dict(seed=seed, rounds=rounds, imagined=imagined, steps=steps, start=start, resume=not fresh),
         )  # fmt: skip
     print(json.dumps({"weights": str(path)}) if as_json else f"weights: {path}")
 
@@ -150,19 +174,21 @@ def evaluate(
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
-    """Judge the model on held-out shapes, against search, heuristic and dice."""
+    """Judge the model on held-out shapes, against search, heuristic and dice; by estimate for a GPU that is
+    not here."""
     from ..model.eval import evaluate as run
-    from ..model.shapes import HELD_OUT_EACH, others_held_out
+    from ..ops.judges import analytic, judge
     from ..ops.settings import machine
-    from ..ops.workloads import FAMILIES
     from ..search.evolve import search as evolve
     from ..search.heuristic import heuristic
+    from .fleets import judged_by
 
-    chosen = others_held_out(FAMILIES, shapes or HELD_OUT_EACH) if families else shapes
+    goal = machine(target, None if target.startswith(("cuda", "sm_")) else threads)
+    named = analytic(goal)
     with progress() as show:
         report = run(
-            store_path(store), models or (), shapes=chosen, trials=trials, seed=seed,
-            target=machine(target, threads), search=evolve, heuristic=heuristic, rows=rows,
-            progress=_told(show),
+            None if named else store_path(store), models or (), shapes=judged_by(goal, shapes, families),
+            trials=trials, seed=seed, target=goal, search=evolve, heuristic=heuristic, rows=rows,
+            progress=_told(show), measurer=judge, estimates="".join(named),
         )  # fmt: skip
     print(json.dumps(report.to_json()) if as_json else report.text())

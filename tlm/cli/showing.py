@@ -10,10 +10,14 @@ from ..schedule.steps import to_json as steps_to_json
 _SHOWN = 12
 """Options of one choice that are printed; the rest are counted."""
 
+MODELLED = "estimates of an analytic model; no GPU has run or timed any of it"
+
 
 def as_text(kernel: Kernel, *, steps: bool, source: bool, assembly: bool) -> str:
     """Sentence, choices, nests, and code as text."""
     parts = ["== sentence", kernel.sentence, "== choices", *choices(kernel)]
+    if kernel.plan.evidence == "modelled":
+        parts.append(f"== evidence: {MODELLED}")
     parts += ["== program", str(kernel.problem.program)]
     for n, (step, program) in enumerate(kernel.history, 1):
         parts.append(f"== step {n}: {step}")
@@ -22,7 +26,7 @@ def as_text(kernel: Kernel, *, steps: bool, source: bool, assembly: bool) -> str
     if not steps:
         parts += ["== scheduled program", str(kernel.program)]
     if source:
-        parts += ["== LLVM IR", kernel.source]
+        parts += ["== LLVM IR" if kernel.target.kind == "cpu" else "== CUDA C", kernel.source]
     if assembly:
         parts += ["== assembly", kernel.assembly]
     return "\n".join(parts)
@@ -55,6 +59,7 @@ def as_values(kernel: Kernel, *, source: bool, assembly: bool) -> dict[str, Any]
         "steps": steps_to_json(kernel.plan.steps),
         "program": str(kernel.program),
         "target": kernel.target.to_json(),
+        "evidence": kernel.plan.evidence,
     }
     if source:
         out["source"] = kernel.source

@@ -19,7 +19,7 @@ from ..ir.walk import buffers, loads, walk
 from ..space.problem import nests
 from ..target import Target
 from . import numbers
-from .vocabulary import NUMBER, OPERANDS, PROMPT_COLUMNS, READS, TARGET_QUANTITIES
+from .vocabulary import GPU_QUANTITIES, NUMBER, OPERANDS, PROMPT_COLUMNS, READS, TARGET_QUANTITIES
 
 PROMPT_TOKENS = 24
 """Longest prompt. Of a program with more stages than fit, those with the most work are kept."""
@@ -134,7 +134,8 @@ def _target_phrase(target: Target) -> Phrase:
     words: list[tuple[str, float | None]] = [("target", None), (target.kind, None)]
     if target.fma:
         words.append(("fma", None))
-    return (*words, *((name, float(getattr(target, name))) for name in TARGET_QUANTITIES))
+    named = (*TARGET_QUANTITIES, *(GPU_QUANTITIES if target.kind == "cuda" else ()))
+    return (*words, *((name, float(getattr(target, name))) for name in named))
 
 
 def _stage_phrase(stage: Stage, known: dict[str, Buffer], outputs: set[str]) -> Phrase:

@@ -13,7 +13,7 @@ from ..space.choice import Choice
 from ..space.vocabulary import CHOICES, FACTS, WORDS
 from . import numbers
 from .encode import Axis, Prompt
-from .vocabulary import TARGET_QUANTITIES
+from .vocabulary import GPU_QUANTITIES, TARGET_QUANTITIES
 
 Picked = Sequence[tuple[Choice, int]]
 
@@ -35,11 +35,14 @@ COLUMNS = (
     *(f"{choice}.{part}" for choice in CHOICES for part in _PICKED),
     *(f"{choice}.fact.{fact}" for choice in CHOICES for fact in FACTS),
     *(f"{choice}.word.{word}" for choice in CHOICES for word in WORDS),
+    *GPU_QUANTITIES,
 )
 """Name of each column. Most are zero in any one family of operators: a model drops those that never vary."""
 
 LENGTH = len(COLUMNS)
 ALL = np.arange(LENGTH)
+
+_GPU = LENGTH - len(GPU_QUANTITIES)  # from here on, columns say what only a GPU has
 
 _PLACE = {name: n for n, name in enumerate(COLUMNS)}
 _PICK = {c: _PLACE[f"{c}.asked"] for c in CHOICES}
@@ -83,6 +86,9 @@ def matrix(prompt: Prompt, many: Sequence[Picked], columns: NDArray[np.int64] = 
     out = np.zeros((len(many), len(columns)), np.float32)
     head = columns < len(_PROMPT)
     out[:, head] = workload(prompt)[columns[head]]
+    tail = columns >= _GPU
+    figures = [math.log2(1 + getattr(prompt.target, name)) / 8 for name in GPU_QUANTITIES]
+    out[:, tail] = np.array(figures, np.float32)[columns[tail] - _GPU]
     _scatter(out, place, np.array(rows, np.int64), np.array(where, np.int64), numbers.log(amounts))
     if values:
         row, at, value = np.array(values, np.int64).T

@@ -23,6 +23,12 @@ OPERANDS = ("out", *(f"in{n}" for n in range(READS)))
 TARGET_QUANTITIES = ("vector_bytes", "registers", "l1", "l2", "l3", "threads")
 """Figures of a target, by the names of its fields."""
 
+GPU_QUANTITIES = (
+    "warp", "block_threads", "thread_registers", "block_shared", "sm_threads", "sm_blocks", "fma_rate",
+    "tensor_rate", "clock", "bandwidth",
+)  # fmt: skip
+"""Figures that only a GPU has: prompts for CPUs do not name them."""
+
 KINDS = ("cpu", "cuda")
 
 PROMPT_WORDS = (
@@ -36,7 +42,10 @@ PROMPT_WORDS = (
 PROMPT_COUNTS = ("operands", *(f"op.{name}" for name in OPS))
 """Words of prompts with a small number, one column each: how often an operation occurs in a stage."""
 
-PROMPT_QUANTITIES = (*TARGET_QUANTITIES, "work", "bytes", "extent", *(f"{name}.stride" for name in OPERANDS))
+PROMPT_QUANTITIES = (
+    *TARGET_QUANTITIES, "work", "bytes", "extent", *(f"{name}.stride" for name in OPERANDS),
+    *GPU_QUANTITIES,
+)  # fmt: skip
 """Words of prompts with a quantity, `NUMBER` columns each."""
 
 PROMPT_COLUMNS = (

@@ -20,6 +20,9 @@ from ..target import Target
 
 VERSION = 1
 
+MODELLED = "modelled"
+"""The kind of records whose seconds are estimates: no clock has seen their programs."""
+
 Values = tuple[Value, ...]
 Status = Literal["ok", "wrong", "timeout", "crash", "error"]
 Cache = Literal["warm", "cold"]

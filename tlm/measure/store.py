@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import RecordError
 from ..target import Target
 from . import jsonl
-from .record import VERSION, Record, from_json
+from .record import MODELLED, VERSION, Record, from_json
 
 SCHEMA = 1
 _WAIT_SECONDS = 30.0
@@ -64,10 +64,12 @@ class Store:
     """Records on disk. Every `add` is one transaction: a killed process loses only the batch it measured.
 
     `path` None is `default_path()`; missing folders are made. RecordError where the file cannot be used.
+    estimates: it takes estimates, and no measurements; any other store takes no estimates.
     """
 
-    def __init__(self, path: str | Path | None = None) -> None:
+    def __init__(self, path: str | Path | None = None, *, estimates: bool = False) -> None:
         self.path = Path(path) if path is not None else default_path()
+        self.estimates = estimates
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(
@@ -103,10 +105,13 @@ class Store:
         self._db.execute("COMMIT")
 
     def add(self, records: Iterable[Record]) -> None:
-        """Store records, all or none."""
+        """Store records, all or none. RecordError where one is an estimate, or is none in a store of them."""
         rows = list(records)
         if not rows:
             return
+        if any((r.kind == MODELLED) != self.estimates for r in rows):
+            takes = "estimates" if self.estimates else "measurements"
+            raise RecordError(f"the store {self.path} takes only {takes}; none of these records was added")
         try:
             with self._transaction():
                 for record in rows:

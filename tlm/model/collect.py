@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from ..ir import canonical
 from ..ir.nodes import Program
 from ..measure.measure import Measurer
-from ..measure.record import Record, Values
+from ..measure.record import MODELLED, Record, Values
 from ..measure.store import Store, fastest
 from ..space.decide import Decide, Decided, at_random, run
 from ..space.spaces import space_for
 from ..target import Target, host
+from .fleet import Fleet
 from .imagine import mutate
 from .progress import Progress, silent
 from .shapes import COMMON, PRODUCTS, Families, Work, machines, training
@@ -55,7 +57,9 @@ def jobs(shapes: Sequence[Work], shares: Sequence[tuple[Target, float]], seed: i
 
 
 def _seconds(shape: Work, target: Target) -> float:
-    """Seconds of one run at a tenth of the peak of a core at 3 GHz with two vector units."""
+    """Seconds of one run at a tenth of the peak: of a GPU, or of a core at 3 GHz with two vector units."""
+    if target.kind == "cuda":
+        return shape.work / (0.1 * target.threads * target.fma_rate * target.clock * 1e6)
     return shape.work / (0.1 * 3e9 * 2 * (target.vector_bytes / 4) * (1.0 if target.fma else 0.5))
 
 
@@ -71,7 +75,8 @@ def collect(
     common: Sequence[Work] = COMMON,
     heuristic: Decide | None = None,
     progress: Progress = silent,
-    measurer: Callable[[Target], Measurer] = Measurer,
+    measurer: Callable[[Target], Any] = Measurer,
+    fleet: Fleet | None = None,
 ) -> Summary:
     """Measure `trials` programs of each shape on one of the targets, and keep every record.
 
@@ -79,14 +84,21 @@ def collect(
     end after the shape that is running by then. targets: by default those that this machine can run, at one
     thread and at all of them.
     heuristic: a decider whose programs, and neighbours of them, are among the first. Shapes that the store
-    has are skipped, so a killed run goes on where it was.
+    has are skipped, so a killed run goes on where it was. fleet: takes the place of targets, families and
+    measurer; one whose programs are estimated needs a store of its own.
     """
-    shares = machines(host()) if targets is None else [(t, 1.0 / len(targets)) for t in targets]
+    if fleet is not None:
+        shares, measurer = list(fleet.shares), fleet.measurer
+        if isinstance(shapes, int):
+            hidden, most = fleet.hidden, fleet.most_work
+            shapes = training(shapes, seed, fleet.families, common, hidden=hidden, most_work=most)
+    else:
+        shares = machines(host()) if targets is None else [(t, 1.0 / len(targets)) for t in targets]
     if isinstance(shapes, int):
         shapes = training(shapes, seed, families, common)
     todo = jobs(shapes, shares, seed)
     began, measured, skipped, programs, failures = time.monotonic(), 0, 0, 0, 0
-    with Store(store_path) as store:
+    with Store(store_path, estimates=fleet is not None and bool(fleet.estimates)) as store:
         active: Measurer | None = None
         try:
             for number, (shape, target) in enumerate(todo):
@@ -115,8 +127,11 @@ def collect(
 def _line(shape: Work, target: Target, records: Sequence[Record]) -> str:
     best = fastest(records)
     rate = "no good program" if best is None else f"{2e-9 * shape.work / best.score:.1f} GFLOP/s"
+    if best is not None and best.kind == MODELLED:
+        rate += " by estimate"
     failed = sum(r.status != "ok" for r in records)
-    where = f"{target.isa}, {target.threads} thread{'s' * (target.threads > 1)}"
+    threads = f", {target.threads} thread{'s' * (target.threads > 1)}"
+    where = target.isa + (threads if target.kind == "cpu" else "")
     return f"{shape} on {where}: {len(records)} programs, {failed} failed, best {rate}"
 
 

@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -92,7 +93,9 @@ class Report:
 
     def text(self) -> str:
         """A table of ways (and one for each kind where there are several), then the fractions by shape."""
-        lines = _table(self.summary())
+        estimates = self.about.get("estimates")
+        told = [f"by estimate of the analytic model {estimates}: nothing was measured"] if estimates else []
+        lines = [*told, *_table(self.summary())]
         for kind in self.kinds if len(self.kinds) > 1 else ():
             lines += ["", kind, *_table(self.summary(kind))]
         if self.rows:
@@ -114,7 +117,7 @@ def _table(summary: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def evaluate(
-    store_path: str | Path,
+    store_path: str | Path | None,
     model_dirs: Sequence[str | Path],
     *,
     shapes: int | Sequence[Work] | None = None,
@@ -125,25 +128,30 @@ def evaluate(
     heuristic: Decide | None = None,
     rows: str | Path | None = None,
     progress: Progress = silent,
-    measurer: Callable[[Target], Measurer] = Measurer,
+    measurer: Callable[[Target], Any] = Measurer,
+    estimates: str = "",
 ) -> Report:
     """Judge models on held-out shapes.
 
     model_dirs: folders of `train` (or paths of weights), one a seed; none means the weights of the package.
     shapes: how many of the held-out products, or other workloads; default all products. search:
-    `tlm.search.evolve.search` (measures `trials` programs a shape; its records go to the store),
-    heuristic: a decider; a way that is None is left out. rows: a file to which each shape is added when it
-    is done, and from which they are read.
+    `tlm.search.evolve.search` (measures `trials` programs a shape; its records go to the store, if there is
+    one), heuristic: a decider; a way that is None is left out. rows: a file to which each shape is added when
+    it is done, and from which they are read. estimates: the name of the analytic model where `measurer` only
+    estimates: the report says so.
     """
-    models = _models(model_dirs)
+    machine = target or host().with_threads(1)
+    models = _models(model_dirs, machine.kind)
     networks = {name: weights.load(path) for name, path in models.items()}
     chosen = shapes if isinstance(shapes, Sequence) else held_out()[:shapes]
-    machine = target or host().with_threads(1)
     digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in models.items()}
     about = {"models": digests, "trials": trials, "seed": seed, "target": machine.key}
+    if estimates:
+        about["estimates"] = estimates
     path = Path(rows) if rows is not None else None
     ways = _Ways(machine, networks, trials, seed, heuristic)
-    with Store(store_path) as store, measurer(machine) as active:
+    kept = nullcontext() if store_path is None else Store(store_path)
+    with kept as store, measurer(machine) as active:
         searched = {}
         if search is not None:
             searched = search_all(
@@ -173,7 +181,7 @@ def search_all(
     shapes: Sequence[Work],
     search: Search,
     measurer: Measurer,
-    store: Store,
+    store: Store | None,
     *,
     trials: int,
     seed: int,
@@ -201,9 +209,9 @@ def search_all(
     return done
 
 
-def _models(model_dirs: Sequence[str | Path]) -> dict[str, Path]:
-    paths = [Path(p) for p in model_dirs] or [weights.DEFAULT]
-    files = [p / "cpu.safetensors" if p.is_dir() else p for p in paths]
+def _models(model_dirs: Sequence[str | Path], kind: str) -> dict[str, Path]:
+    paths = [Path(p) for p in model_dirs] or [weights.shipped(kind)]
+    files = [p / f"{kind}.safetensors" if p.is_dir() else p for p in paths]
     if missing := [str(p) for p in files if not p.exists()]:
         raise ArgumentError(f"no weights at {', '.join(missing)}; `tlm train` writes them")
     return {"" if len(files) == 1 else f" #{n}": p for n, p in enumerate(files)}

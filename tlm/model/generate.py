@@ -19,7 +19,7 @@ from ..space.decide import Decided, run_many
 from ..space.spaces import space_for
 from ..target import Target
 from .infer import Network, best, probabilities
-from .weights import load
+from .weights import load, shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,14 @@ def generate(
 ) -> list[list[Sentence]]:
     """For each program the greedy sentence, then up to `samples` - 1 different ones drawn with `temperature`.
 
-    The same arguments give the same sentences in any process. `network` None: the weights of the package.
+    The same arguments give the same sentences in any process. `network` None: the package's
+    weights for the target's kind.
     """
     if samples < 1 or not temperature > 0:
         raise ArgumentError(f"samples >= 1 and temperature > 0 are needed, got {samples} and {temperature}")
     if not programs:
         return []
-    net = network or load()
+    net = network or load(shipped(target.kind))
     draws = 1 if samples == 1 else 1 + 2 * (samples - 1)
     numbered = [(program, draw) for program in programs for draw in range(draws)]
     sentences = _lockstep(net, numbered, target, temperature, seed)

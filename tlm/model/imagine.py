@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from ..space.decide import Decided, at_random, run
 from ..space.spaces import space_for
 from ..target import Target
 from .data import Corpus, corpus
+from .fleet import Judge
 from .generate import generate
 from .shapes import Work
 from .value import ValueModel
@@ -49,12 +50,17 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Imagination:
-    """What is searched with: the file of a value model, that of a language model or None, and how much."""
+    """What is searched with: the file of a value model, that of a language model or None, and how much.
+
+    judge: an analytic model that ranks the `judged` sentences of each shape that the value model likes best.
+    """
 
     value: Path
     network: Path | None
     seed: int
     effort: Effort = field(default_factory=Effort)
+    judge: Judge | None = None
+    judged: int = 0
 
 
 def mutate(program: Program, target: Target, parent: Decided, rng: Random) -> Decided:
@@ -135,13 +141,32 @@ def imagined(jobs: Sequence[tuple[Work, Target]], how: Imagination) -> Corpus:
     sentences = []
     for number, (shape, target) in enumerate(jobs):
         program, rng = shape.program(), Random(f"imagine {how.seed} {shape} {target.key}")
-        found = imagine(program, target, value, rng, how.effort, proposals.get(number, ()))
+        found = _searched(program, target, value, rng, how, proposals.get(number, ()))
         shares = weights([score for _, score in found], how.effort.tau)
         for (decided, _), weight in zip(found, shares, strict=True):
             if decided.choices:
                 sentences.append((number, decided.choices, float(weight)))
         prompts.append(vectors(prompt(program, target)))
     return corpus(prompts, sentences)
+
+
+def _searched(
+    program: Program,
+    target: Target,
+    value: ValueModel,
+    rng: Random,
+    how: Imagination,
+    proposed: Sequence[Decided],
+) -> list[tuple[Decided, float]]:
+    """The best sentences of one shape with their scores; with a judge, by its seconds."""
+    effort, judge = how.effort, how.judge
+    if judge is None:
+        return imagine(program, target, value, rng, effort, proposed)
+    wider = replace(effort, keep=max(effort.keep, how.judged))
+    liked = [decided for decided, _ in imagine(program, target, value, rng, wider, proposed)]
+    seconds = [judge(program, target, decided) for decided in liked]
+    order = sorted(range(len(liked)), key=lambda n: seconds[n])[: effort.keep]
+    return [(liked[n], float(np.log(seconds[order[0]] / seconds[n]))) for n in order]
 
 
 def _proposals(jobs: Sequence[tuple[Work, Target]], how: Imagination) -> dict[int, list[Decided]]:

@@ -15,7 +15,7 @@ from ..ir.nodes import Program
 from ..ir.serialize import from_json
 from ..lang import features
 from ..lang.encode import Prompt, prompt, vectors
-from ..measure.record import Record, Values
+from ..measure.record import MODELLED, Record, Values
 from ..measure.store import Store
 from ..space.decide import Decided, replay
 from ..space.spaces import space_for
@@ -48,14 +48,23 @@ class Workload:
 
 
 def read(
-    store_path: str | Path, keep: Callable[[Program], bool] = lambda _: True
+    store_path: str | Path,
+    keep: Callable[[Program], bool] = lambda _: True,
+    *,
+    kind: str = "cpu",
+    estimates: bool = False,
 ) -> tuple[list[Workload], int]:
-    """Every workload of a store whose program is to be kept, and how many records could not be used.
+    """Every workload of a store on targets of a kind whose program is to be kept, and how many records could
+    not be used.
 
-    Not usable are failures, and choices that the space of this version no longer offers.
+    Not usable are failures, and choices that the space of this version no longer offers. RecordError where
+    the store holds estimates and `estimates` is not set, or the other way round.
     """
     with Store(store_path) as store:
-        records = store.records()
+        records = [r for r in store.records() if r.target.get("kind") == kind]
+    if any((r.kind == MODELLED) != estimates for r in records):
+        found, wanted = ("measurements", "estimates") if estimates else ("estimates", "measurements")
+        raise RecordError(f"the store {store_path} holds {found}; {wanted} are needed here")
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         groups.setdefault((record.workload, Target.from_json(record.target).key), []).append(record)

@@ -268,13 +268,20 @@ def hidden_pairs(families: Families) -> frozenset[Pair]:
 
 
 def training(
-    count: int, seed: int, families: Families = PRODUCTS, common: Sequence[Work] = COMMON
+    count: int,
+    seed: int,
+    families: Families = PRODUCTS,
+    common: Sequence[Work] = COMMON,
+    *,
+    hidden: frozenset[Pair] | None = None,
+    most_work: int = MOST_WORK,
 ) -> list[Work]:
     """`count` workloads to train on, none of which shares a pair of extents with a held-out one: the common
-    ones, then drawn ones."""
-    hidden = hidden_pairs(families)
+    ones, then drawn ones. hidden: the pairs, by default those of `all_held_out`."""
+    if hidden is None:
+        hidden = hidden_pairs(families)
     found = [work for work in common if not work.pairs & hidden][:count]
-    for shape in draw(seed, families):
+    for shape in draw(seed, families, most_work):
         if len(found) >= count:
             break
         if not shape.pairs & hidden:

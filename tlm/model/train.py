@@ -28,15 +28,17 @@ from ..target import Target, host
 from . import data, weights
 from .collect import Job, jobs
 from .config import Config
+from .fleet import Fleet, of_host
 from .generate import generate
 from .imagine import Effort, Imagination, imagine_many
 from .infer import Network
 from .measured import Workload, fastest, read
 from .progress import Progress, silent
-from .shapes import LEARNED, Families, all_held_out, draw, hidden_pairs, machines, training
+from .shapes import LEARNED, Families, Work, all_held_out, draw, training
 
 _CHUNK = 40  # shapes of one job of the imagining processes
 _EARLY = 0.35  # share of shapes and steps in rounds whose model only has to propose what to measure
+_JUDGED = 16  # sentences of an imagined shape that an analytic model looks at, where there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +76,20 @@ def train(
     progress: Progress = silent,
     resume: bool = True,
     measure: bool = True,
+    fleet: Fleet | None = None,
 ) -> Path:
     """Train on a store; returns the path of the weights, `out_dir`/cpu.safetensors, with a card beside it.
 
     start: weights to go on from. families: of the workloads that are imagined. measure: whether proposals
-    are measured between rounds (this machine must be able to run the targets).
+    are measured between rounds (this machine must be able to run the targets). fleet: the targets and
+    workloads, by default this machine's and `families`; of GPUs the weights are `out_dir`/cuda.safetensors.
     ArgumentError where `out_dir` holds a run with other arguments and `resume` is set.
     """
     first = None if start is None else str(start)
     recipe = Recipe(seed=seed, rounds=rounds, imagined=imagined, steps=steps, start=first)
     return run_recipe(
         recipe, Path(store_path), Path(out_dir), families=families, progress=progress, resume=resume,
-        measure=measure,
+        measure=measure, fleet=fleet,
     )  # fmt: skip
 
 
@@ -98,28 +102,30 @@ def run_recipe(
     progress: Progress,
     resume: bool,
     measure: bool,
+    fleet: Fleet | None = None,
 ) -> Path:
     """`train` with every knob."""
-    _open(out, recipe, resume)
+    fleet = fleet or of_host(families, Measurer)
+    _open(out, recipe, fleet, resume)
     for number in range(recipe.rounds):
         last = number == recipe.rounds - 1
-        path = _round(recipe, store_path, out, number, families, progress)
+        path = _round(recipe, store_path, out, number, fleet, progress)
         if not last and measure:
-            _propose(recipe, store_path, out / f"round{number}", number, path, families, progress)
-    final = out / "cpu.safetensors"
+            _propose(recipe, store_path, out / f"round{number}", number, path, fleet, progress)
+    final = out / path.name
     shutil.copyfile(path.with_suffix(".json"), final.with_suffix(".json"))
     shutil.copyfile(path, final)
     return final
 
 
-def _open(out: Path, recipe: Recipe, resume: bool) -> None:
+def _open(out: Path, recipe: Recipe, fleet: Fleet, resume: bool) -> None:
     """Take over a folder: go on with the same recipe, or start from nothing."""
     plan = out / "recipe.json"
-    mine = json.loads(json.dumps(asdict(recipe)))
+    mine = json.loads(json.dumps(asdict(recipe) | fleet.about))
     if plan.exists() and resume:
         found = json.loads(plan.read_text())
         if found != mine:
-            other = sorted(k for k in mine if found.get(k) != mine[k])
+            other = sorted(k for k in mine.keys() | found.keys() if found.get(k) != mine.get(k))
             raise ArgumentError(
                 f"{out} holds a run with another {', '.join(other)}; give the same, another folder, "
                 "or resume=False"
@@ -133,18 +139,25 @@ def _open(out: Path, recipe: Recipe, resume: bool) -> None:
 
 def held_out_keys(families: Families) -> frozenset[str]:
     """Canonical keys of the held-out programs: measurements of them are never trained on."""
-    return frozenset(canonical.key(shape.program()) for shape in all_held_out(families))
+    return _keys(all_held_out(families))
+
+
+def _keys(works: Sequence[Work]) -> frozenset[str]:
+    return frozenset(canonical.key(work.program()) for work in works)
 
 
 def _round(
-    recipe: Recipe, store_path: Path, out: Path, number: int, families: Families, progress: Progress
+    recipe: Recipe, store_path: Path, out: Path, number: int, fleet: Fleet, progress: Progress
 ) -> Path:
     here, seed = out / f"round{number}", recipe.seed * 1000 + number
-    path = here / "cpu.safetensors"
+    path = here / f"{fleet.kind}.safetensors"
     if path.exists() and path.with_suffix(".json").exists():
         return path
-    began, hidden = time.monotonic(), held_out_keys(families)
-    workloads, unused = read(store_path, lambda program: canonical.key(program) not in hidden)
+    began, hidden = time.monotonic(), _keys(fleet.held_out)
+    workloads, unused = read(
+        store_path, lambda program: canonical.key(program) not in hidden, kind=fleet.kind,
+        estimates=bool(fleet.estimates),
+    )  # fmt: skip
     programs = sum(len(w.programs) for w in workloads)
     progress("read", 1, 1, f"{programs} programs of {len(workloads)} workloads, {unused} records unused")
     value = here / "value.safetensors"
@@ -152,15 +165,15 @@ def _round(
         _fit_value(workloads, value, recipe.value_steps, seed, progress)
     share = 1.0 if number == recipe.rounds - 1 else _EARLY
     first = None if recipe.start is None else Path(recipe.start)
-    before = out / f"round{number - 1}" / "cpu.safetensors" if number else first
-    how = Imagination(value, before, seed, recipe.effort)
-    sentences = _imagine(how, here / "imagined", max(1, int(recipe.imagined * share)), families, progress)
+    before = out / f"round{number - 1}" / path.name if number else first
+    how = Imagination(value, before, seed, recipe.effort, fleet.judge, _JUDGED)
+    sentences = _imagine(how, here / "imagined", max(1, int(recipe.imagined * share)), fleet, progress)
     corpus = data.concatenate([*sentences, fastest(workloads, recipe.effort.tau)])
     trained = _learn(recipe, corpus, here, before, max(1, int(recipe.steps * share)), progress)
     about: dict[str, Any] = {
         "version": __version__,
         "recipe": asdict(recipe),
-        "measured": {"programs": programs, "workloads": len(workloads)},
+        **_source(fleet, {"programs": programs, "workloads": len(workloads)}),
         "targets": sorted({w.target.key for w in workloads}),
         "sentences": len(corpus),
         "round": number,
@@ -168,6 +181,17 @@ def _round(
     }
     weights.save(path, trained, recipe.config, about)
     return path
+
+
+def _source(fleet: Fleet, counts: dict[str, int]) -> dict[str, Any]:
+    """What the card says of where the labels come from."""
+    if not fleet.estimates:
+        return {"measured": counts}
+    told = (
+        "No measurement of a GPU went into these weights: every label is an estimate of the analytic model "
+        f"{fleet.estimates}, made without a GPU."
+    )
+    return {"note": told, "measured": {"programs": 0, "workloads": 0}, "estimated": counts}
 
 
 def _fit_value(workloads: Sequence[Workload], path: Path, steps: int, seed: int, progress: Progress) -> None:
@@ -179,10 +203,10 @@ def _fit_value(workloads: Sequence[Workload], path: Path, steps: int, seed: int,
 
 
 def _imagine(
-    how: Imagination, folder: Path, count: int, families: Families, progress: Progress
+    how: Imagination, folder: Path, count: int, fleet: Fleet, progress: Progress
 ) -> list[data.Corpus]:
     """Corpora of all chunks; those that an earlier run wrote are read."""
-    todo = imagined_jobs(count, how.seed, families)
+    todo = imagined_jobs(count, how.seed, fleet)
     chunks = [todo[n : n + _CHUNK] for n in range(0, len(todo), _CHUNK)]
     paths = [folder / f"{n:05}.npz" for n in range(len(chunks))]
     missing = [n for n, path in enumerate(paths) if not path.exists()]
@@ -195,13 +219,13 @@ def _imagine(
     return [data.load(path) for path in paths]
 
 
-def imagined_jobs(count: int, seed: int, families: Families = LEARNED) -> list[Job]:
-    """Shapes that nobody has to measure, larger ones too, dealt to the targets that this machine can time."""
-    hidden = hidden_pairs(families)
-    free = (s for s in draw(seed + 7919, families, most_work=6_000_000_000) if not s.pairs & hidden)
+def imagined_jobs(count: int, seed: int, fleet: Fleet | None = None) -> list[Job]:
+    """Shapes that nobody has to measure, larger ones too, dealt to the targets of a fleet (this host's)."""
+    fleet = fleet or of_host()
+    free = (s for s in draw(seed + 7919, fleet.families, fleet.most_imagined) if not s.pairs & fleet.hidden)
     shapes = list(islice(free, count))
-    rng, shares = Random(f"imagined {seed}"), machines(host())
-    dealt = rng.choices([t for t, _ in shares], [share for _, share in shares], k=len(shapes))
+    rng = Random(f"imagined {seed}")
+    dealt = rng.choices([t for t, _ in fleet.shares], [share for _, share in fleet.shares], k=len(shapes))
     return list(zip(shapes, dealt, strict=True))
 
 
@@ -228,22 +252,22 @@ def _propose(
     here: Path,
     number: int,
     path: Path,
-    families: Families,
+    fleet: Fleet,
     progress: Progress,
 ) -> None:
     """Measure what the model proposes for shapes that were measured before, and for as many new ones."""
     done = here / "proposals.done"
     if done.exists():
         return
-    todo = _proposed_jobs(recipe, number, families)
+    todo = _proposed_jobs(recipe, number, fleet)
     network, finished = weights.load(path), 0
-    with Store(store_path) as store:
+    with Store(store_path, estimates=bool(fleet.estimates)) as store:
         for _, group in groupby(sorted(todo, key=lambda job: job[1].key), key=lambda job: job[1].key):
             members = list(group)
             target = members[0][1]
             programs = [shape.program() for shape, _ in members]
             proposals = _proposals(programs, target, recipe, number, network)
-            with Measurer(target) as measurer:
+            with fleet.measurer(target) as measurer:
                 for (shape, _), program, wanted in zip(members, programs, proposals, strict=True):
                     key = canonical.key(program)
                     known = {r.choices for r in store.records(key, target.key)}
@@ -255,10 +279,13 @@ def _propose(
     done.touch()
 
 
-def _proposed_jobs(recipe: Recipe, number: int, families: Families) -> list[Job]:
-    old = training(recipe.proposals // 2, recipe.seed, families)
-    new = training(recipe.proposals - len(old) + 12, recipe.seed + 1000 + number, families)[12:]
-    return jobs([*old, *new], machines(host()), recipe.seed)
+def _proposed_jobs(recipe: Recipe, number: int, fleet: Fleet) -> list[Job]:
+    def drawn(count: int, seed: int) -> list[Work]:
+        return training(count, seed, fleet.families, hidden=fleet.hidden, most_work=fleet.most_work)
+
+    old = drawn(recipe.proposals // 2, recipe.seed)
+    new = drawn(recipe.proposals - len(old) + 12, recipe.seed + 1000 + number)[12:]
+    return jobs([*old, *new], fleet.shares, recipe.seed)
 
 
 def _proposals(

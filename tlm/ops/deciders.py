@@ -8,9 +8,11 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from ..errors import BackendError, RecordError, TlmWarning
+from ..errors import RecordError, TlmWarning
 from ..ir.canonical import key as workload_key
 from ..ir.nodes import Program
 from ..schedule.steps import Step
@@ -20,6 +22,7 @@ from ..space.plain import default_steps
 from ..space.spaces import space_for
 from ..target import Target
 from .caching import Chances, cache, recall, remember, sentence_key
+from .judges import Evidence, analytic, evidence_of, judge
 from .settings import Config, Default, Generate, Heuristic, Random, Search, weights_digest
 
 _log = logging.getLogger("tlm")
@@ -30,12 +33,14 @@ class Plan:
     """A decided schedule. `probabilities`: the model's, of all options of each choice, or empty.
 
     `kept`: whether later processes may use it unasked; not where it stands in for what could not be had.
+    `evidence`: what its quality rests on; "modelled" are estimates for a GPU, with nothing measured.
     """
 
     steps: tuple[Step, ...]
     picked: tuple[tuple[Choice, int], ...] = ()
     probabilities: Chances = ()
     kept: bool = True
+    evidence: Evidence = ""
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -43,12 +48,10 @@ class Plan:
 
 
 def decide(program: Program, target: Target, how: Config) -> Plan:
-    """The schedule of `program` on `target` that the decider `how` makes."""
-    if target.kind == "cuda" and not isinstance(how, Default | Heuristic | Random):
-        raise BackendError(
-            f"{type(how).__name__.lower()} needs measurements, and none were made on GPUs; for {target.name} "
-            "schedule= is 'heuristic', 'random', 'default' or a tlm.Schedule"
-        )
+    """The schedule of `program` on `target` that the decider `how` makes.
+
+    For a GPU that is not here, what else would be measured is estimated by an analytic model.
+    """
     return _DECIDERS[type(how)](program, target, how)
 
 
@@ -67,18 +70,21 @@ def _random(program: Program, target: Target, how: Random) -> Plan:
 
 
 def _search(program: Program, target: Target, how: Search) -> Plan:
-    key = sentence_key(workload_key(program), target.key, repr(how))
-    return _recalled(program, target, key) or _kept(key, _searched(program, target, how))
+    key = sentence_key(workload_key(program), target.key, repr(how), *analytic(target))
+    found = _recalled(program, target, key)
+    if found is not None:
+        return replace(found, evidence=evidence_of(target))
+    return _kept(key, _searched(program, target, how))
 
 
 def _searched(program: Program, target: Target, how: Search) -> Plan:
     from ..measure.lookup import look_up
-    from ..measure.measure import Measurer
     from ..measure.store import Store
     from ..search.evolve import search
 
     trials = 200 if how.trials is None and how.seconds is None else how.trials
-    with Measurer(target) as measurer, Store() if cache() else nullcontext() as store:
+    stored = cache() and evidence_of(target) == "measured"
+    with judge(target) as measurer, Store() if stored else nullcontext() as store:
         result = search(
             program, target, measurer, trials=trials, seconds=how.seconds, seed=how.seed, store=store,
             progress=lambda p: _log.info("%s: %s", program.name, p),
@@ -88,7 +94,7 @@ def _searched(program: Program, target: Target, how: Search) -> Plan:
             why = f"the search found no valid schedule of {program.name} ({result.failures}{told})"
             return _instead(program, target, why)
     found = _plan(replay(space_for(program, target), result.best))
-    return replace(found, kept=result.stopped != "interrupted")
+    return replace(found, kept=result.stopped != "interrupted", evidence=evidence_of(target))
 
 
 def _instead(program: Program, target: Target, why: str) -> Plan:
@@ -100,13 +106,31 @@ def _instead(program: Program, target: Target, why: str) -> Plan:
 def _generate(program: Program, target: Target, how: Generate) -> Plan:
     from ..model import weights
 
-    if not weights.available():
-        return _instead(program, target, f"the model's weights are missing ({weights.DEFAULT})")
-    key = sentence_key(workload_key(program), target.key, repr(how), weights_digest())
+    if not weights.available(target.kind):
+        missing = weights.shipped(target.kind)
+        return _instead(program, target, f"the model's weights are missing ({missing})")
+    judged = analytic(target) if how.measure else ()
+    digest = weights_digest(target.kind)
+    key = sentence_key(workload_key(program), target.key, repr(how), digest, *judged)
     try:
-        return _recalled(program, target, key) or _kept(key, _generated(program, target, how))
+        found = _recalled(program, target, key) or _kept(key, _generated(program, target, how))
+        return replace(found, evidence=evidence_of(target) if how.measure else _learned_from(target))
     except RecordError as error:
         return _instead(program, target, f"the model cannot be used: {error}")
+
+
+def _learned_from(target: Target) -> Evidence:
+    """What the model for this target was trained on; of GPUs the card says it."""
+    from ..model import weights
+
+    return "measured" if target.kind == "cpu" else _told_by(weights.shipped(target.kind))
+
+
+@lru_cache(maxsize=4)
+def _told_by(path: Path) -> Evidence:
+    from ..model import weights
+
+    return "modelled" if "estimated" in weights.card(path) else "measured"
 
 
 def _generated(program: Program, target: Target, how: Generate) -> Plan:
@@ -118,10 +142,8 @@ def _generated(program: Program, target: Target, how: Generate) -> Plan:
 
 
 def _fastest(program: Program, target: Target, plans: list[Plan]) -> Plan:
-    from ..measure.measure import Measurer
-
     distinct = list({p.values: p for p in plans}.values())
-    with Measurer(target) as measurer:
+    with judge(target) as measurer:
         records = measurer.measure(program, [p.values for p in distinct], thorough=True)
     times = [r.score for r in records]
     if min(times) == float("inf"):

@@ -49,7 +49,8 @@ class Random:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Evolutionary search with a learned cost model, by measuring on this machine.
+    """Evolutionary search with a learned cost model, by measuring on this machine; for a GPU that is not here
+    by the estimates of an analytic model, which the plan tells as `evidence`.
 
     Stops after `trials` measurements or `seconds`, whichever comes first; 200 trials where neither is given.
     """
@@ -68,7 +69,8 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """The language model writes `samples` sentences; with `measure`, so many are timed, the fastest kept.
+    """The language model writes `samples` sentences; with `measure`, so many are timed, the fastest kept (for
+    a GPU that is not here: fastest by estimate).
 
     The first sentence is the greedy one, the others are drawn with `temperature` by `seed`.
     """
@@ -123,10 +125,10 @@ def activation(name: Any) -> str | None:
 
 
 @cache
-def weights_digest() -> str:
-    """A hash of the shipped weights; empty where there are none."""
-    files = sorted((Path(__file__).parents[1] / "model" / "weights").glob("*.safetensors"))
-    return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest() if files else ""
+def weights_digest(kind: str = "cpu") -> str:
+    """A hash of the shipped weights for targets of a kind; empty where there are none."""
+    file = Path(__file__).parents[1] / "model" / "weights" / f"{kind}.safetensors"
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else ""
 
 
 def machine(target: Any, threads: int | None) -> Target:

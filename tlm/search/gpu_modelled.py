@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
 
 from ..ir.canonical import key as workload_key
 from ..ir.nodes import Program
 from ..ir.serialize import to_json
-from ..measure.measure import Watch
-from ..measure.record import Record, Values
+from ..measure.measure import Sink, Watch
+from ..measure.record import MODELLED, Record, Values
 from ..schedule.steps import apply
-from ..space.decide import replay
+from ..space.decide import Decided, replay
 from ..space.spaces import space_for
 from ..target import Target
 from .gpu_cost import estimate
 
-KIND = "modelled"
+KIND = MODELLED
 """The kind of every record made here, whatever kind was asked for: its seconds are an estimate."""
 
-VERSION = {"estimate": "roofline-1"}
+NAME = "roofline-2"
+"""The analytic model; another number where its estimates differ."""
+
+VERSION = {"estimate": NAME}
+
+
+def seconds(program: Program, target: Target, decided: Decided) -> float:
+    """Seconds that the analytic model expects of a decided schedule of `program`."""
+    return estimate(apply(program, decided.steps), target).seconds
 
 
 class Modelled:
     """Stands in for a Measurer of a GPU that is not here. Its records must not go into a store of
-    measurements; each says that it is an estimate in `kind`, `versions` and `message`."""
+    measurements (which refuses them); each says that it is an estimate in `kind`, `versions` and `message`.
 
-    def __init__(self, target: Target) -> None:
+    pool: processes that share the work, and how many they are.
+    """
+
+    def __init__(self, target: Target, pool: tuple[Executor, int] | None = None) -> None:
         self.target = target
+        self._pool = pool
 
     def measure(
         self,
@@ -38,19 +54,54 @@ class Modelled:
         best: float = math.inf,
         thorough: bool = False,
         watch: Watch | None = None,
+        sink: Sink | None = None,
     ) -> list[Record]:
-        """One record a candidate, in order, each value a choice of `space_for(program, target)`."""
+        """One record a candidate, in order, each value a choice of `space_for(program, target)`. A repeated
+        look says nothing new: `kind`, `best` and `thorough` change nothing. sink: gets all records."""
         workload, described, machine = workload_key(program), to_json(program), self.target.to_json()
-        records: list[Record] = []
-        for number, values in enumerate(candidates):
-            if watch is not None and not watch(number):
-                break
-            found = replay(space_for(program, self.target), values)
-            seconds = estimate(apply(program, found.steps), self.target).seconds
-            records.append(
-                Record(
-                    workload, described, machine, values, "ok", (seconds,), "an estimate, not measured",
-                    VERSION, KIND,
-                )
-            )  # fmt: skip
+        records = [
+            Record(
+                workload, described, machine, values, "ok", (time,), "an estimate, not measured",
+                VERSION, KIND,
+            )
+            for values, time in zip(candidates, self._seconds(program, candidates, watch), strict=False)
+        ]  # fmt: skip
+        if sink is not None:
+            sink(records)
         return records
+
+    def _seconds(
+        self, program: Program, candidates: Sequence[Values], watch: Watch | None
+    ) -> Iterator[float]:
+        if self._pool is None:
+            for number, values in enumerate(candidates):
+                if watch is not None and not watch(number):
+                    return
+                yield from expected(program, self.target, [values])
+            return
+        executor, processes = self._pool
+        part = max(1, -(-len(candidates) // processes))
+        parts = [candidates[n : n + part] for n in range(0, len(candidates), part)]
+        for made in executor.map(partial(expected, program, self.target), parts):
+            yield from made
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __enter__(self) -> Modelled:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def expected(program: Program, target: Target, candidates: Sequence[Values]) -> list[float]:
+    """The estimated seconds of each candidate."""
+    return [seconds(program, target, replay(space_for(program, target), values)) for values in candidates]
+
+
+@contextmanager
+def modelled_in(processes: int) -> Iterator[Callable[[Target], Modelled]]:
+    """What makes a `Modelled` of a target; all of them share spawned processes."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as executor:
+        yield lambda target: Modelled(target, (executor, processes))

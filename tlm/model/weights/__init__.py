@@ -1,4 +1,5 @@
-"""The shipped weights: a safetensors file and its card (JSON), loaded once a process."""
+"""The shipped weights: for each kind of target a safetensors file and its card (JSON), loaded once a
+process."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Weights = Mapping[str, NDArray[np.float32]]
 FORMAT = 1
 """Raised when the meaning of a column changes; weights of another format are refused."""
 
-DEFAULT = Path(__file__).parent / "cpu.safetensors"
+FOLDER = Path(__file__).parent
 
 # Weights whose rows are named: rows of names that are new since the training are zero, others find their
 # place.
@@ -31,13 +32,18 @@ _ROWS = {"prompt.kernel": "prompt", "fact.kernel": "options", "gate.kernel": "ch
 _NAMES = {"prompt": PROMPT_COLUMNS, "options": OPTION_COLUMNS, "choices": CHOICES}
 
 
-def available() -> bool:
-    """Whether the package has weights."""
-    return DEFAULT.exists()
+def shipped(kind: str = "cpu") -> Path:
+    """Where the package has its weights for targets of a kind, "cpu" or "cuda"."""
+    return FOLDER / f"{kind}.safetensors"
+
+
+def available(kind: str = "cpu") -> bool:
+    """Whether the package has weights for targets of a kind."""
+    return shipped(kind).exists()
 
 
 @cache
-def load(path: Path = DEFAULT) -> Network:
+def load(path: Path) -> Network:
     """The network stored at `path`, kept for the process; errors as of `read`."""
     return Network(Config.from_json(card(path).get("config")), read(path))
 
@@ -56,7 +62,7 @@ def read(path: Path) -> Weights:
     return _aligned(stored, described, path)
 
 
-def card(path: Path = DEFAULT) -> dict[str, Any]:
+def card(path: Path) -> dict[str, Any]:
     """What is known of the weights at `path`: sizes, columns, and on what they were trained."""
     beside = path.with_suffix(".json")
     try:
