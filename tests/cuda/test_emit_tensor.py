@@ -21,8 +21,13 @@ from tlm.target import Target
         ("bf16", 16, False, ("mma_m16n8k16_bf16(", "load_matrix_x4(", "load_matrix_x2_trans(")),
         ("f16", 16, True, ("mma_m16n8k16_f16(", "load_matrix_x4(", "load_matrix_x2(")),
         ("bf16", 8, False, ("mma_m16n8k8_bf16(", "load_matrix_x2(", "load_matrix_x1_trans(")),
-        ("f32", 8, False, ("mma_m16n8k8_tf32(", "to_tf32(")),
-        ("f32", 4, False, ("mma_m16n8k4_tf32(", "to_tf32(")),
+        (
+            "f32",
+            8,
+            False,
+            ("mma_m16n8k8_tf32(", "to_tf32(", "load_matrix_x4(A_s", "B_s_right[j_1_1_0][0] = to_tf32(B_s["),
+        ),
+        ("f32", 4, True, ("mma_m16n8k4_tf32(", "to_tf32(", "load_matrix_x2(", "load_matrix_x1(")),
     ],
 )
 def test_a_product_by_matrix_instructions(dtype, depth, turned, calls):

@@ -161,7 +161,7 @@ def test_the_heuristic_tiles_a_large_product():
 
 
 def test_matrix_instructions_multiply_halves():
-    """Both operands in shared memory, several stages ahead, padded against conflicts."""
+    """Both operands in shared memory, several stages ahead, apart or swizzled against conflicts."""
     a = np.empty((1024, 1024), ml_dtypes.bfloat16)
     program = tlm.ops.matmul.program(a, a)
     found = run(space_for(program, SM_90), heuristic)
@@ -170,7 +170,7 @@ def test_matrix_instructions_multiply_halves():
     assert sum(isinstance(s, For) and s.kind == "tensor" for s in statements(scheduled.body)) == 3
     shared = [n.buffer for n in walk(scheduled.body) if isinstance(n, Alloc) and n.buffer.memory == "shared"]
     assert len(shared) == 2
-    assert all(b.stages >= 2 and b.strides is not None for b in shared)
+    assert all(b.stages >= 2 and (b.strides or b.swizzle) for b in shared)
     programs.within(scheduled, SM_90)
     older = run(space_for(program, Target("sm_75")), heuristic)
     assert "matrix" not in older.values

@@ -45,7 +45,8 @@ class Buffer:
     `memory`: "array" is a parameter of the program; "heap" lives in the kernel's workspace; "stack" and
     "register" are private to one iteration of the loops around their Alloc; "shared" belongs to the threads
     of one GPU block. `stages` above 1 lets a backend keep so many copies, to fill the next ones while one is
-    used; it means nothing.
+    used; it means nothing. Nor does `swizzle`, (period, ways, step): a backend may keep the element at offset
+    x at x ^ x // period % ways * step.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Buffer:
     memory: Memory = "array"
     strides: tuple[int, ...] | None = None
     stages: int = 1
+    swizzle: tuple[int, int, int] | None = None
 
     @property
     def size(self) -> int:

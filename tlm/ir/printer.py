@@ -65,7 +65,8 @@ def _declaration(buffer: Buffer) -> str:
     memory = "" if buffer.memory == "array" else f" {buffer.memory}"
     strides = "" if buffer.strides is None else f" strides ({', '.join(map(str, buffer.strides))})"
     stages = "" if buffer.stages == 1 else f" stages {buffer.stages}"
-    return f"{buffer.name}: {buffer.dtype}[{shape}]{memory}{strides}{stages}"
+    swizzle = "" if buffer.swizzle is None else f" swizzle ({', '.join(map(str, buffer.swizzle))})"
+    return f"{buffer.name}: {buffer.dtype}[{shape}]{memory}{strides}{swizzle}{stages}"
 
 
 def _lines(stmt: Stmt, pad: str) -> list[str]:

@@ -52,6 +52,7 @@ MAX_BUFFERS = 1000
 MAX_STAGES = 8
 
 Json = Any
+_OPTIONAL = ("stages", "swizzle")
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -68,14 +69,18 @@ def to_json(program: Program) -> dict[str, Json]:
 
 def _buffer(b: Buffer) -> dict[str, Json]:
     strides = None if b.strides is None else list(b.strides)
-    plain = {
+    plain: dict[str, Json] = {
         "name": b.name,
         "shape": list(b.shape),
         "dtype": b.dtype.name,
         "memory": b.memory,
         "strides": strides,
     }
-    return plain if b.stages == 1 else {**plain, "stages": b.stages}
+    if b.stages != 1:
+        plain["stages"] = b.stages
+    if b.swizzle is not None:
+        plain["swizzle"] = list(b.swizzle)
+    return plain
 
 
 def _stmt(stmt: Stmt) -> Json:
@@ -165,6 +170,17 @@ def _integer(data: Json, what: str, low: int, high: int) -> int:
     return data
 
 
+def _swizzle(data: Json) -> tuple[int, int, int]:
+    """Pieces of a power of two that change places within a period, so that no two meet."""
+    values = _list(data, "swizzle", 3)
+    if len(values) != 3:
+        raise RecordError(f"a swizzle is three integers, got {len(values)}")
+    period, ways, step = (_integer(v, "a swizzle", 1, MAX_EXTENT) for v in values)
+    if ways & (ways - 1) or step & (step - 1) or period % (ways * step):
+        raise RecordError(f"a swizzle has powers of two that divide its period, got {period}, {ways}, {step}")
+    return period, ways, step
+
+
 def _choice(data: Json, what: str, choices: tuple[str, ...]) -> Any:
     if not isinstance(data, str) or data not in choices:
         raise RecordError(f"{what} must be one of {', '.join(choices)}, got {_shown(data)}")
@@ -185,7 +201,8 @@ class _Reader:
 
     def buffer(self, data: Json) -> Buffer:
         stages = data.get("stages", 1) if isinstance(data, dict) else 1
-        plain = {k: v for k, v in data.items() if k != "stages"} if isinstance(data, dict) else data
+        swizzle = data.get("swizzle") if isinstance(data, dict) else None
+        plain = {k: v for k, v in data.items() if k not in _OPTIONAL} if isinstance(data, dict) else data
         name, shape, dtype, memory, strides = _fields(
             plain, ("name", "shape", "dtype", "memory", "strides"), "buffer"
         )
@@ -201,6 +218,7 @@ class _Reader:
             _choice(memory, "memory", get_args(Memory)),
             steps,
             _integer(stages, "stages", 1, MAX_STAGES),
+            None if swizzle is None else _swizzle(swizzle),
         )
         if kept.size > MAX_EXTENT:
             raise RecordError(f"buffer {kept.name} has more than {MAX_EXTENT} elements")

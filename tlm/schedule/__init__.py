@@ -23,6 +23,7 @@ from .steps import (
     SplitDimension,
     Step,
     StorageAlign,
+    Swizzle,
     Tensorize,
     Tile,
     Unroll,
@@ -36,6 +37,6 @@ from .steps import (
 __all__ = [
     "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "DoubleBuffer",
     "Fuse", "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt",
-    "ReverseInline", "Schedule", "SetScope", "Split", "SplitDimension", "Step", "StorageAlign", "Tensorize",
-    "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
+    "ReverseInline", "Schedule", "SetScope", "Split", "SplitDimension", "Step", "StorageAlign", "Swizzle",
+    "Tensorize", "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
 ]  # fmt: skip

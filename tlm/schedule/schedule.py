@@ -17,7 +17,7 @@ from .placement import ComputeAt
 from .reduction import DecomposeReduction, RFactor
 from .reverse import ReverseComputeAt
 from .scope import SetScope, SplitDimension
-from .shared import DoubleBuffer, StorageAlign
+from .shared import DoubleBuffer, StorageAlign, Swizzle
 from .staging import CacheRead, CacheWrite
 from .steps import from_json, to_json
 from .tensorize import Tensorize
@@ -164,6 +164,10 @@ class Schedule:
     def storage_align(self, buffer: str, axis: int, factor: int, offset: int) -> Schedule:
         """See `StorageAlign`."""
         return self.apply(StorageAlign(buffer, axis, factor, offset))
+
+    def swizzle(self, buffer: str, axis: int, rows: int = 1, ways: int = 8, stride: int = 1) -> Schedule:
+        """See `Swizzle`."""
+        return self.apply(Swizzle(buffer, axis, rows, ways, stride))
 
     def double_buffer(self, buffer: str, stages: int = 2) -> Schedule:
         """See `DoubleBuffer`."""

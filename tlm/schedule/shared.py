@@ -1,4 +1,4 @@
-"""How buffers lie in shared memory: strides against bank conflicts, and copies that are filled ahead."""
+"""How buffers lie in shared memory: strides and swizzles against bank conflicts, and copies filled ahead."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from .base import Rewrite, Step, near
 
 # Padding beyond this many elements a row serves no banks.
 MAX_ALIGNMENT = 1024
+PIECE = 16
+"""Bytes that a thread, an asynchronous copy and a row of a matrix move at once."""
+_LINE = 8
+"""Pieces that fall on all banks."""
 
 
 def _shared(step: Step, program: Program, name: str) -> tuple[Path, Alloc]:
@@ -61,6 +65,9 @@ class StorageAlign(Step):
             raise self.refuse(
                 program, f"the factor is at most {MAX_ALIGNMENT}, and the offset below the factor"
             )
+        if old.swizzle is not None:
+            legal = "Align first, then swizzle."
+            raise self.refuse(program, f"{self.buffer} is swizzled by its strides already", legal)
         if old.strides is not None and old.strides != row_major(old.shape):
             raise self.refuse(program, f"{self.buffer} is aligned already: its strides are {old.strides}")
         strides = list(row_major(old.shape))
@@ -68,6 +75,49 @@ class StorageAlign(Step):
             step = strides[d + 1] * max(old.shape[d + 1], 1)
             strides[d] = step + (offset - step) % factor if d == axis else step
         return lambda: _with(program, path, alloc, replace(old, strides=tuple(strides)))
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle(Step):
+    """Pieces of 16 bytes change places in their row: piece p of row r goes to p ^ r // rows % ways * stride.
+
+        alloc A_s: bf16[128, 64] shared
+    ->  alloc A_s: bf16[128, 64] shared swizzle (64, 8, 8)        (axis 0; rows 1, ways 8, stride 1)
+
+    Dimension `axis` steps from row to row. Columns then lie in different banks as they do in padded rows,
+    with no bytes in between: pieces stay whole and aligned for vectors, asynchronous copies and matrix loads
+    (the XOR layouts of CUTLASS). What the program means stays.
+    """
+
+    primitive: ClassVar[str] = "swizzle"
+    buffer: str
+    axis: int
+    rows: int = 1
+    ways: int = 8
+    stride: int = 1
+
+    def plan(self, program: Program) -> Rewrite:
+        path, alloc = _shared(self, program, self.buffer)
+        axis = self.positive(program, "the axis", self.axis, 0)
+        rows = self.positive(program, "the rows", self.rows)
+        ways = self.positive(program, "the ways", self.ways, 2)
+        stride = self.positive(program, "the stride", self.stride)
+        old = alloc.buffer
+        if axis >= len(old.shape) - 1:
+            reason = f"{self.buffer} has {len(old.shape)} dimensions, and pieces lie along the last one"
+            raise self.refuse(program, reason, f"The axis is 0 to {len(old.shape) - 2}.")
+        if ways & (ways - 1) or stride & (stride - 1) or ways * stride > _LINE:
+            reason = f"{ways} ways in strides of {stride} pieces are not powers of two within {_LINE} pieces"
+            raise self.refuse(program, reason, f"{_LINE} pieces of {PIECE} bytes are all banks.")
+        if old.swizzle is not None:
+            raise self.refuse(program, f"{self.buffer} is swizzled already: {old.swizzle}")
+        each, pitch = PIECE // old.dtype.bytes, old.element_strides[axis]
+        if pitch < 1 or pitch % (ways * stride * each) or old.element_strides[-1] != 1:
+            reason = f"rows of {self.buffer} are {pitch * old.dtype.bytes} bytes apart"
+            legal = f"Pieces change places within {ways * stride * PIECE} bytes, which must divide that."
+            raise self.refuse(program, reason, legal)
+        made = replace(old, swizzle=(rows * pitch, ways, stride * each))
+        return lambda: _with(program, path, alloc, made)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from .placement import ComputeAt
 from .reduction import DecomposeReduction, RFactor
 from .reverse import ReverseComputeAt
 from .scope import SetScope, SplitDimension
-from .shared import DoubleBuffer, StorageAlign
+from .shared import DoubleBuffer, StorageAlign, Swizzle
 from .staging import CacheRead, CacheWrite
 from .tensorize import Tensorize
 from .widen import Widen
@@ -26,8 +26,8 @@ from .widen import Widen
 __all__ = [
     "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "DoubleBuffer",
     "Fuse", "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt",
-    "ReverseInline", "SetScope", "Split", "SplitDimension", "Step", "StorageAlign", "Tensorize", "Tile",
-    "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
+    "ReverseInline", "SetScope", "Split", "SplitDimension", "Step", "StorageAlign", "Swizzle", "Tensorize",
+    "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
 ]  # fmt: skip
 
 PRIMITIVES: dict[str, type[Step]] = {
@@ -36,7 +36,7 @@ PRIMITIVES: dict[str, type[Step]] = {
         Split, Fuse, Reorder, Tile, Unroll, Vectorize, Parallel, Bind, PrefetchAhead, CacheRead, CacheWrite,
         ComputeAt, ReverseComputeAt, Inline, ReverseInline, RFactor, DecomposeReduction,
         Merge, Widen, SetScope, SplitDimension, StorageAlign, DoubleBuffer,
-        Tensorize,
+        Tensorize, Swizzle,
     )
 }  # fmt: skip
 

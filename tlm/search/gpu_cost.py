@@ -18,7 +18,7 @@ from ..ir.walk import buffers, loads, walk
 from ..space.gpu.limits import BASE_REGISTERS, Cost, occupancy, resident
 from ..space.gpu.plain import top
 from ..target import Target
-from .gpu_traffic import WORD, address, addresses, box, coordinates, free_vars_of, wavefronts
+from .gpu_traffic import WORD, address, addresses, box, free_vars_of, places, wavefronts
 
 LAUNCH = 2.5e-6
 """Seconds of a kernel that does nothing."""
@@ -122,9 +122,14 @@ def _kernel(nest: Stmt, known: Mapping[str, Buffer], target: Target) -> KernelEs
         if isinstance(leaf, Store | Update):
             _count(counts, around, leaf, known, target, shape)
     counts.phases = _phases(nest)
-    shared = sum(b.size * b.dtype.bytes * b.stages for b in _made(found, "shared"))
+    shared = sum(_span(b) * b.dtype.bytes * b.stages for b in _made(found, "shared"))
     cost = Cost(prod(shape.values()), shared, min(target.thread_registers, _registers(found, loops)))
     return _joined(counts, cost, blocks, loops, known, target)
+
+
+def _span(buffer: Buffer) -> int:
+    """Elements of a buffer, with what its strides leave out."""
+    return 1 + sum((n - 1) * step for n, step in zip(buffer.shape, buffer.element_strides, strict=True))
 
 
 def _made(found: list[tuple[tuple[For, ...], Stmt]], memory: str) -> list[Buffer]:
@@ -166,8 +171,11 @@ def _count(
     warps = max(1.0, threads / target.warp)
     runs = serial * lanes * warps
     work, special, product = _work(leaf)
-    counts.fma += runs * (work - product)
-    counts.flops += serial * lanes * threads * (work + special)
+    # Loops of one matrix instruction are products that take the time of fewer.
+    inside = prod([f.extent for f in around if f.kind == "tensor"])
+    slower = 1.0 if inside == 1 else inside * target.fma_rate / target.tensor_rate
+    counts.fma += runs * (work - product) * slower
+    counts.flops += serial * lanes * threads * inside * (work + special)
     counts.issued += runs * (work - product + special * _SPECIAL_COST)
     if any(f.kind == "serial" and f.unroll == 1 for f in around[-1:]):
         counts.issued += 2 * runs
@@ -276,13 +284,8 @@ def _memory(
     total = 0.0
     for name, (indices, traffic) in c.reads.items():
         buffer = known[name]
-        zeros = dict.fromkeys(loops, 0)
         # Blocks that start at one place of a buffer share what they read.
-        seen = {
-            address(buffer, indices, zeros | {f.var: v for f, v in zip(order, at, strict=True)})
-            for at in [coordinates(n, order) for n in range(at_once)]
-        }
-        part = box(indices, buffer, loops)
-        again = rounds * len(seen) * part * buffer.dtype.bytes
+        different = places(buffer, indices, order, at_once)
+        again = rounds * different * box(indices, buffer, loops) * buffer.dtype.bytes
         total += max(float(once[name]), min(again, traffic * blocks)) if traffic else 0.0
     return total

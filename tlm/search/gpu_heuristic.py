@@ -24,8 +24,9 @@ def _useful(facts: Facts) -> float:
 
 
 def _tile(value: Value, facts: Facts) -> tuple[float, ...]:
-    size = facts.get("size", 1.0)
-    return (_useful(facts) * size / (size + 24.0),)
+    # Beyond 128, what is read less often costs threads that hold more.
+    size = min(facts.get("size", 1.0), 128.0)
+    return (_useful(facts) * size / (size + 24.0), -facts.get("size", 1.0))
 
 
 def _square(value: Value, facts: Facts) -> tuple[float, ...]:
@@ -33,7 +34,9 @@ def _square(value: Value, facts: Facts) -> tuple[float, ...]:
     depth = facts.get("intensity", facts.get("size", 1.0) / 2)
     busy = min(1.0, facts.get("tasks", 100.0) / 100.0)
     whole = min(1.0, facts.get("threads", 64.0) / 64.0)
-    return (_useful(facts) / busy**0.5 * whole * depth / (depth + 12.0), facts.get("size", 0.0))
+    # Two blocks of 256 threads hide each other's barriers.
+    hidden = min(1.0, facts.get("occupancy", 25.0) / 25.0) ** 0.5
+    return (_useful(facts) / busy**0.5 * whole * hidden * depth / (depth + 12.0), facts.get("size", 0.0))
 
 
 def _share(value: Value, facts: Facts) -> tuple[float, ...]:
@@ -104,7 +107,11 @@ GPU_RULES: dict[str, Score] = {
     "stages": lambda value, facts: (facts.get("shared", 0.0) <= 50, min(float(value), 3.0)),
     "slices": _slices,
     "raster": _raster,
-    "align": lambda value, facts: (-facts.get("conflicts", 0.0), -float(value)),
+    # What a register holds of addresses weighs as two threads on a bank in a copy, which is rare, would.
+    "align": lambda _, facts: (
+        -facts.get("conflicts", 0.0) - 20.0 * facts.get("registers", 0.0), -facts.get("shared", 0.0),
+        -facts.get("size", 0.0),
+    ),
     "form": lambda value, facts: (
         value in ("tile", "dot", "matrix"), facts.get("stride", 0.0) <= 8, value in ("last", "reduced"),
     ),

@@ -3,8 +3,12 @@ a block touches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..ir.affine import interval
 from ..ir.dtypes import i64
@@ -50,9 +54,17 @@ def addresses(
 
 
 def address(buffer: Buffer, indices: tuple[Expr, ...], values: Mapping[str, int]) -> int:
-    return sum(
+    """The offset of an element, in elements, as it lies in memory."""
+    at = sum(
         _value(index, values) * step for index, step in zip(indices, buffer.element_strides, strict=True)
     )
+    return at if buffer.swizzle is None else swizzled(at, buffer.swizzle)
+
+
+def swizzled(at: int, swizzle: tuple[int, int, int]) -> int:
+    """Where the element at offset `at` of a swizzled buffer lies."""
+    period, ways, step = swizzle
+    return at ^ at // period % ways * step
 
 
 def _value(expr: Expr, values: Mapping[str, int]) -> int:
@@ -82,13 +94,42 @@ def _value(expr: Expr, values: Mapping[str, int]) -> int:
     return 0
 
 
-def coordinates(number: int, order: list[For]) -> tuple[int, ...]:
-    """The values of the block loops (slowest first) of a block."""
-    out = []
+def places(buffer: Buffer, indices: tuple[Expr, ...], order: Sequence[For], blocks: int) -> int:
+    """At how many places of a buffer the first `blocks` blocks start, by the block loops, slowest first; all
+    other loops are at 0."""
+    rest, values = np.arange(blocks), dict[str, NDArray[np.int64]]()
     for f in reversed(order):
-        number, at = divmod(number, f.extent)
-        out.append(at)
-    return tuple(reversed(out))
+        rest, values[f.var] = np.divmod(rest, f.extent)
+    zero = np.zeros(1, np.int64)
+    starts = zero
+    for index, step in zip(indices, buffer.element_strides, strict=True):
+        starts = starts + step * _values(index, values, zero)
+    return len(np.unique(starts))
+
+
+def _values(
+    expr: Expr, values: Mapping[str, NDArray[np.int64]], zero: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """`_value` for many values of the loops; a loop without values is at 0."""
+    match expr:
+        case Const(value):
+            return zero + int(value)
+        case Var(name):
+            return values.get(name, zero)
+        case Op(name, (x, y), dtype) if dtype == i64 and name in _MANY:
+            a, b = _values(x, values, zero), _values(y, values, zero)
+            return np.asarray(_MANY[name](a, b), np.int64)
+    return zero
+
+
+def _where_not_zero(operation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a, b: np.where(b == 0, 0, operation(a, np.where(b == 0, 1, b)))
+
+
+_MANY: Mapping[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
+    "floordiv": _where_not_zero(np.floor_divide), "mod": _where_not_zero(np.remainder),
+}  # fmt: skip
 
 
 def box(indices: tuple[Expr, ...], buffer: Buffer, loops: Mapping[str, For]) -> int:

@@ -207,6 +207,9 @@ HELPERS: dict[str, str] = {
 __device__ __forceinline__ T saturate(F x, T low, T high) {
   return x != x ? 0 : x <= (F)low ? low : x >= (F)high ? high : (T)x;
 }""",
+    "swizzled": """template <int period, int ways, int step> __device__ __forceinline__ int swizzled(int x) {
+  return x ^ (unsigned)x / period % ways * step;
+}""",
     "shared_address": """#ifdef __CUDACC_RTC__
 __device__ __forceinline__ unsigned shared_address(const void* x) {
   return (unsigned)__cvta_generic_to_shared(x);

@@ -80,9 +80,12 @@ def emit(program: Program, target: Target, *, vectors: bool = True) -> Source:
 
 
 def storage(buffer: Buffer) -> int:
-    """Elements from the first to the last one of a buffer, with what its strides leave out."""
+    """Elements from the first to the last one of a buffer, with what its strides leave out, and what pieces
+    that change places may reach."""
     spans = zip(buffer.element_strides, buffer.shape, strict=True)
-    return 1 + sum(stride * max(extent - 1, 0) for stride, extent in spans)
+    size = 1 + sum(stride * max(extent - 1, 0) for stride, extent in spans)
+    unit = 1 if buffer.swizzle is None else buffer.swizzle[1] * buffer.swizzle[2]
+    return -(-size // unit) * unit
 
 
 def _stage_bytes(buffer: Buffer) -> int:

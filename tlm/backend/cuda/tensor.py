@@ -14,8 +14,8 @@ from .collective import Collectives
 # The first architecture with each kind of factor, and with 16 products at once.
 _ARCHITECTURE = {("f16", 8): 75}
 _FIRST = 80
-_ROW = 8
-"""Elements of a row of a matrix that is loaded as a whole: 16 bytes."""
+_ROW = 16
+"""Bytes of a row of a matrix that is loaded as a whole."""
 
 
 class Tensors(Collectives):
@@ -47,7 +47,7 @@ class Tensors(Collectives):
             parts.append(part)
         lines += [self.head(r, pad + "  " * n) for n, r in enumerate(rows)]
         sums = [self.at(p.update.targets[0], self.picked(p, p.update.indices, n)) for n in range(4)]
-        kind = "tf32" if p.left.dtype.name == "f32" else p.left.dtype.name
+        kind = "tf32" if _is_tf32(p.left) else p.left.dtype.name
         call = f"mma_m16n8k{p.k.extent}_{kind}({', '.join(sums)}, {', '.join(parts)});"
         lines.append(pad + "  " * len(rows) + self.use(call))
         return lines + [f"{pad}{'  ' * n}}}" for n in reversed(range(len(rows)))]
@@ -86,7 +86,8 @@ class Tensors(Collectives):
         """The lines that load this lane's part of a factor: whole matrices at once where rows allow it."""
         whole = self.matrix_rows(p, load, side, count, lane)
         if whole is not None:
-            return [self.use(whole.format(part)) + ";"]
+            rounded = [f"{part}[{n}] = to_tf32(__uint_as_float({part}[{n}]));" for n in range(count)]
+            return [self.use(whole.format(part)) + ";", *map(self.use, rounded if _is_tf32(load) else [])]
         x = Var(lane)
         lines = []
         for n in range(count):
@@ -106,31 +107,33 @@ class Tensors(Collectives):
         return tuple([simplify(substitute(i, at), self.extents) for i in load.indices])
 
     def matrix_rows(self, p: Product, load: Load, side: str, count: int, lane: str) -> str | None:
-        """The call that loads 8 x 8 matrices from shared memory; None where their rows are not contiguous.
+        """The call that loads matrices of eight rows of 16 bytes from shared memory; None where rows are not
+        contiguous.
 
         Lane n gives the address of row n % 8 of matrix n / 8. A factor that is contiguous along k comes as it
-        lies, one that is contiguous along its other side is turned.
+        lies, one of 16-bit elements that is contiguous along its other side is turned.
         """
         home = self.homes[load.buffer]
-        if home.buffer.memory != "shared" or load.dtype.bytes != 2:
+        if home.buffer.memory != "shared":
             return None
+        row = _ROW // load.dtype.bytes
         terms: dict[Key, int] = {}
         for index, stride in zip(load.indices, home.buffer.element_strides, strict=True):
             for key, c in linear(simplify(index, self.extents)).items():
                 terms[key] = terms.get(key, 0) + c * stride
         x = Var(lane)
-        deep: Expr = x // 16 * _ROW if side == "left" else x // 8 % 2 * _ROW
+        deep: Expr = x // 16 * row if side == "left" else x // 8 % 2 * row
         if count == (2 if side == "left" else 1):
             deep = const(0)
         across = self.across(p, side, lane)
         own: dict[str, Expr]
-        if _whole(terms, {p.k.var: 1}):
+        if _whole(terms, {p.k.var: 1}, row):
             if side == "left":
                 own = {lane: x % 8 * 4, p.m.var: x // 8 % 2, p.k.var: deep}
             else:
                 own = {lane: x % 8 // 2, p.n.var: x % 2, p.k.var: deep}
             turned = ""
-        elif _whole(terms, across):
+        elif load.dtype.bytes == 2 and _whole(terms, across, row):
             rows = x % 8 + deep
             own = {lane: const(0), p.k.var: rows}
             own |= {p.m.var: x // 8 % 2} if side == "left" else {p.n.var: const(0)}
@@ -147,11 +150,16 @@ class Tensors(Collectives):
         return {op("mod", Var(lane), const(4)): 2, p.n.var: 1}
 
 
-def _whole(terms: dict[Key, int], along: dict[Key, int]) -> bool:
-    """Whether rows of 8 elements along the keys `along` are contiguous and start at multiples of 16 bytes."""
+def _is_tf32(load: Load) -> bool:
+    """Whether the elements of a factor are rounded on their way."""
+    return load.dtype.name == "f32"
+
+
+def _whole(terms: dict[Key, int], along: dict[Key, int], row: int) -> bool:
+    """Whether `row` elements along the keys `along` are contiguous and start at multiples of 16 bytes."""
     rest = {k: c for k, c in terms.items() if k not in along}
     return all(terms.get(k) == c for k, c in along.items()) and all(
-        c * divisor(k) % _ROW == 0 for k, c in rest.items()
+        c * divisor(k) % row == 0 for k, c in rest.items()
     )
 
 

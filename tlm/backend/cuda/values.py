@@ -15,7 +15,7 @@ from ...ir.arithmetic import limits, scalar
 from ...ir.dtypes import DType, boolean, f32, f64, i64
 from ...ir.nodes import Buffer, Cast, Const, Expr, Load, Node, Op, Var
 from ...ir.walk import walk
-from ...lower.gpu_vectors import flat
+from ...lower.gpu_vectors import divisor, flat
 from ...schedule.access import Key, linear
 from .device import BOOL, FLOAT, HELPERS, INFIX, INTEGER, STORED, UNSIGNED, VALUES, is_half
 
@@ -56,7 +56,52 @@ class Values:
 
     def flat(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
         """The offset of an element, in elements."""
-        return self.sum(linear(flat(buffer, indices)))
+        terms = linear(flat(buffer, indices))
+        return self.sum(terms) if buffer.swizzle is None else self.swizzled(buffer, buffer.swizzle, terms)
+
+    def swizzled(self, buffer: Buffer, swizzle: tuple[int, int, int], terms: Mapping[Key, int]) -> str:
+        """x ^ x // period % ways * step for x the sum of `terms`.
+
+        Where terms part into whole rows and what lies inside of one, rows alone say how pieces change places:
+        that is known outside of loops along a row, and added to by those that move whole periods.
+        """
+        period, ways, step = swizzle
+        known = all(c >= 0 and self._counts(k) for k, c in terms.items())
+        pitches = {p for p in buffer.element_strides if p > 0 and period % p == 0 == p % (ways * step)}
+        for pitch in sorted(pitches, reverse=True) if known else ():
+            start = terms.get("", 0)
+            inside = {k: c for k, c in terms.items() if c % pitch and k != ""}
+            if start % pitch + sum([c * self._reach(k) for k, c in inside.items()]) >= pitch:
+                continue
+            rows = {k: c // pitch for k, c in terms.items() if k not in inside and k != ""}
+            rows[""] = start // pitch
+            whole = self.sum({k: c * pitch for k, c in rows.items()})
+            turn, inner = (
+                self._turn(rows, period // pitch, ways, step),
+                self.sum({**inside, "": start % pitch}),
+            )
+            moved = inner if turn == "0" else turn if inner == "0" else f"({_whole(inner)} ^ {turn})"
+            return moved if whole == "0" else whole if moved == "0" else f"{whole} + {moved}"
+        turns = {k: c for k, c in terms.items() if c and _units(k, c) % (period * ways) == 0 and known}
+        rest = self.sum({k: c for k, c in terms.items() if k not in turns})
+        code = self.use(f"swizzled<{period}, {ways}, {step}>({rest})")
+        return f"{self.sum(turns)} + {code}" if turns else code
+
+    def _turn(self, rows: Mapping[Key, int], each: int, ways: int, step: int) -> str:
+        """The mask with which the pieces of a row change places; `each` neighbouring rows have one."""
+        kept = {k: c % (each * ways) for k, c in rows.items() if _units(k, c) % (each * ways)}
+        if not kept:
+            return "0"
+        code, most = self.sum(kept), sum([c * (self._reach(k) if k else 1) for k, c in kept.items()])
+        code = code if each == 1 else f"{_whole(code)} / {each}"
+        if most // each >= ways:
+            code = f"{_whole(code) if each == 1 else code} % {ways}"
+        return f"{_whole(code)} * {step}" if step > 1 else f"({code})"
+
+    def _counts(self, key: Key) -> bool:
+        """Whether what a coefficient multiplies is never negative."""
+        found = interval(key, self.extents) if isinstance(key, Node) else (0, 0)
+        return found is not None and found[0] >= 0
 
     # Indices
 
@@ -274,6 +319,16 @@ class Values:
             raise BackendError(f"the CUDA backend has no {name} of {dtype}")
         typed = [f"({kind}){c}" for c in codes] if "{1}" in INTEGER[name] else codes
         return f"({kind}){self.use(INTEGER[name].format(*typed, T=kind))}"
+
+
+def _units(key: Key, factor: int) -> int:
+    """A number that divides every value of a term of a sum of indices."""
+    return factor * (divisor(key) if key else 1)
+
+
+def _whole(code: str) -> str:
+    """`code` as one operand of any operator."""
+    return code if re.fullmatch(r"\w+", code) else f"({code})"
 
 
 # Operations whose result is one of the operands, or a half whatever they are.

@@ -6,7 +6,7 @@ given to warps in units of 256, shared memory to blocks in units of 128 bytes, 1
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...target import Target
 from ..contraction_choices import Facts, ceil, percent
@@ -16,6 +16,9 @@ SYSTEM_SHARED = 1024
 
 BASE_REGISTERS = 24
 """Registers of a thread for addresses, loop counters and what else the compiler keeps."""
+
+SPARE_REGISTERS = 16
+"""Registers by which the compiler may need more than was counted."""
 
 GRID_X, GRID_YZ = 2**31 - 1, 65535
 """The most blocks along each axis of a grid."""
@@ -38,6 +41,11 @@ def fits(cost: Cost, target: Target) -> bool:
         and cost.registers <= target.thread_registers
         and resident(cost, target) >= 1
     )
+
+
+def roomy(cost: Cost, target: Target) -> bool:
+    """Whether a block fits even where the compiler needs more registers than were counted: it spills none."""
+    return fits(replace(cost, registers=cost.registers + SPARE_REGISTERS), target)
 
 
 def resident(cost: Cost, target: Target) -> int:

@@ -20,10 +20,10 @@ from ..maps import Maps, elements
 from ..maps_space import Figures, inline_stages
 from ..problem import nests, strides_of
 from ..stages import reads_of
+from .banks import bank_row
 from .launch import Loop, Threads, grid, spread, spread_grid
 from .limits import BASE_REGISTERS, Cost, block_facts, fits, grid_facts
 from .plain import thread_options
-from .product_steps import bank_row
 
 
 def gpu_maps_space(m: Maps, target: Target) -> Space:

@@ -1,7 +1,8 @@
 """The part of the space of products for matrix instructions: warps multiply 16 x 8 results at a time.
 
-Both operands go through shared memory as they lie, padded so that the eight rows of a matrix fall on
-different banks; a warp has several such results along both sides and loads each matrix once for all of them.
+Both operands go through shared memory as they lie, so that the eight rows of a matrix fall on different
+banks: rows are moved apart, or their pieces change places. A warp has several such results along both sides
+and loads each matrix once for all of them.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 from math import gcd
 
 from ..choice import Ask, Option, question
-from ..contraction_choices import Facts, ceil, waste
+from ..contraction_choices import Facts, ceil, percent, waste
 from . import product_choices as ask
-from .limits import BASE_REGISTERS, GRID_YZ, Cost, block_facts, fits, grid_facts
+from .banks import SWAPPED, Matrix
+from .limits import BASE_REGISTERS, GRID_YZ, Cost, block_facts, fits, grid_facts, roomy
 from .product_choices import Figures, along_k, longest_vector
 from .product_steps import Cut, Plan, part_of
 
 ROWS, COLUMNS, DEPTH = 16, 8, 16
 """Results of one instruction and steps of k, for factors of 16 bits."""
+APART = 8
+"""Elements by which rows are moved apart: one piece."""
 FIRST = 80
 """The first architecture with these instructions for bf16 and f16."""
 
@@ -38,20 +42,30 @@ def _others(f: Figures) -> int:
     return f.outer * f.c.extent(*f.c.rows.loops[:-1], *f.c.columns.loops[:-1])
 
 
-def cost(f: Figures, tile: tuple[int, int], warp: tuple[int, int], deep: int = DEPTH) -> Cost:
-    """What a block takes whose warps have `warp` instructions along each side."""
+def cost(
+    f: Figures, tile: tuple[int, int], warp: tuple[int, int], deep: int = DEPTH, way: int | str = APART
+) -> Cost:
+    """What a block takes whose warps have `warp` instructions along each side; `way`: how rows of the copies
+    lie."""
     warps = tile[0] // (ROWS * warp[0]) * (tile[1] // (COLUMNS * warp[1]))
     registers = BASE_REGISTERS + 8 + 4 * warp[0] * warp[1] + 4 * warp[0] + 2 * warp[1]
-    # Each row is padded by 16 bytes.
-    shared = 2 * (deep + 8) * (tile[0] + tile[1])
-    return Cost(f.target.warp * warps, shared, registers)
+    held = sum([size // m.pitch * m.stride(way) for m, size in copies(f, tile, deep)])
+    return Cost(f.target.warp * warps, 2 * held, registers)
+
+
+def copies(f: Figures, tile: tuple[int, int], deep: int) -> list[tuple[Matrix, int]]:
+    """Both copies in shared memory, with their elements: rows run as those of the operands do."""
+    sides = (f.c.rows, f.c.columns)
+    pitches = [deep if along_k(f.c, side) else tile[n] for n, side in enumerate(sides)]
+    return [(Matrix(pitch), tile[n] * deep) for n, pitch in enumerate(pitches)]
 
 
 def deals(f: Figures, tile: tuple[int, int]) -> list[tuple[int, int]]:
     """Instructions of a warp along each side that a block with this tile can have."""
     sizes = (1, 2, 4, 8)
     found = [(a, b) for a in sizes for b in sizes if tile[0] % (ROWS * a) == 0 == tile[1] % (COLUMNS * b)]
-    return [x for x in found if fits(cost(f, tile, x), f.target)]
+    found = [x for x in found if fits(cost(f, tile, x), f.target)]
+    return [x for x in found if roomy(cost(f, tile, x), f.target)] or found
 
 
 @question("cta_m")
@@ -115,9 +129,17 @@ def _deep(f: Figures, tile: tuple[int, int], warp: tuple[int, int], part: int) -
 
 
 @question("align")
-def _align(f: Figures) -> list[Option]:
-    """Elements by which rows in shared memory are moved apart: eight rows of 16 bytes on all banks."""
-    return [Option(0, (("conflicts", 400.0), ("size", 0))), Option(8, (("conflicts", 100.0), ("size", 8)))]
+def _align(f: Figures, tile: tuple[int, int], deep: int, warp: tuple[int, int]) -> list[Option]:
+    """Elements by which rows in shared memory are moved apart, or pieces of them that change places: eight
+    rows of 16 bytes then lie on all banks."""
+    made = [m for m, _ in copies(f, tile, deep)]
+    options = []
+    for way in (0, APART, *((SWAPPED,) if any(m.swap for m in made) else ())):
+        block = cost(f, tile, warp, deep, way)
+        facts: Facts = (("conflicts", 100.0 * max(m.ways(way) for m in made)),)
+        facts += (("shared", percent(block.shared, f.target.block_shared)),)
+        options.append(Option(way, (("size", 0 if isinstance(way, str) else way), *facts)))
+    return options
 
 
 @question("turns")
@@ -149,13 +171,15 @@ def plan(f: Figures) -> Ask:
     made = cost(f, tile, warp, deep)
     width = yield from ask.vector(f, longest, (rows * deep, columns * deep), made.threads)
     copy = [max(1, min(n, width // f.bytes(side))) for n, side in zip(longest, sides, strict=True)]
-    align = yield from _align(f)
-    ahead = yield from ask.stages(f, ceil(part, deep), made)
+    way = yield from _align(f, tile, deep, warp)
+    ahead = yield from ask.stages(f, ceil(part, deep), cost(f, tile, warp, deep, way))
     written = yield from _turns(f, warp[0] * warp[1], deep // DEPTH)
     order = yield from ask.raster(f, blocks_m, blocks_n, tile, others == 1 and slices == 1)
     after = yield from ask.epilogue(f, c.elementwise)
-    m = Cut(rows, 1, 2 * warp[0], 1, 8, True, copy[0], along_k(f.c, sides[0]), align)
-    n = Cut(columns, 1, 2 * warp[1], 2, 4, True, copy[1], along_k(f.c, sides[1]), align)
+    apart = 0 if isinstance(way, str) else way
+    swaps = [m.swap if way == SWAPPED else None for m, _ in copies(f, tile, deep)]
+    m = Cut(rows, 1, 2 * warp[0], 1, 8, True, copy[0], along_k(f.c, sides[0]), apart, swaps[0])
+    n = Cut(columns, 1, 2 * warp[1], 2, 4, True, copy[1], along_k(f.c, sides[1]), apart, swaps[1])
     return Plan(m, n, deep, written, slices, order, ahead, _result(f), after == "fused", DEPTH)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd
+from math import gcd, prod
 from typing import TypeVar
 
 from ...ir.nodes import Program, Update
@@ -23,9 +23,10 @@ from ..conv_problem import Convolution, Side, convolution, factors
 from ..problem import Contraction, contraction, nests
 from . import dot, matrix
 from . import product_choices as ask
+from .banks import SWAPPED, Swap, Turned
 from .limits import Cost
 from .product_choices import Figures
-from .product_steps import Cut, Plan, steps
+from .product_steps import Cut, Plan, moves, steps
 
 T = TypeVar("T")
 
@@ -119,12 +120,14 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How each operand comes to the threads, and the bytes of shared memory that its copies take."""
+    """How each operand comes to the threads, how rows of its copies lie, and the bytes that these take."""
 
     staged: tuple[bool, bool]
     width: tuple[int, int]
     turned: tuple[bool, bool]
     align: tuple[int, int]
+    swap: tuple[Swap | None, Swap | None]
+    near: tuple[int, int]
     shared: int
 
 
@@ -148,7 +151,8 @@ def _plan(f: Figures) -> Ask:
     m, n = [
         Cut(
             (t.wide, t.columns)[s], (t.high, 1)[s], thread[s], gcd(size, thread[s]), lanes[s],
-            copies.staged[s], copies.width[s], copies.turned[s], copies.align[s],
+            copies.staged[s], copies.width[s], copies.turned[s], copies.align[s], copies.swap[s],
+            copies.near[s],
         )
         for s in (0, 1)
     ]  # fmt: skip
@@ -188,13 +192,23 @@ def _copies(f: Figures, t: Tiling, threads: tuple[int, int], deep: tuple[int, in
     width = yield from ask.vector(f, longest, sizes, threads[0] * threads[1])
     widths = _both(lambda n: max(1, min(longest[n], width // f.bytes(sides[n]))))
     turned = _both(lambda n: staged[n] and ask.along_k(f.c, sides[n]))
-    made = [ask.Turned(t.shape[n], deep[0], f.bytes(sides[n]), widths[n]) for n in (0, 1)]
-    apart = 0
+    made = _both(lambda n: Turned(_pitch(f, t, n), deep[0], f.bytes(sides[n]), widths[n]))
+    plain = sum([deep[0] * made[n].block * made[n].bytes for n in (0, 1) if staged[n] and not turned[n]])
+    way: int | str = 0
     if any(turned):
-        apart = yield from ask.align(f, tuple([made[n] for n in (0, 1) if turned[n]]))
-    align = _both(lambda n: apart if turned[n] else 0)
-    shared = sum([deep[0] * made[n].stride(align[n]) * made[n].bytes for n in (0, 1) if staged[n]])
-    return Copies((staged[0], staged[1]), widths, turned, align, shared)
+        way = yield from ask.align(f, tuple([made[n] for n in (0, 1) if turned[n]]), plain)
+    align = _both(lambda n: way if turned[n] and isinstance(way, int) else 0)
+    swap = _both(lambda n: made[n].swap if turned[n] and way == SWAPPED else None)
+    shared = plain + sum([deep[0] * made[n].stride(way) * made[n].bytes for n in (0, 1) if turned[n]])
+    near = _both(lambda n: made[n].near if turned[n] else 0)
+    return Copies((staged[0], staged[1]), widths, turned, align, swap, near, shared)
+
+
+def _pitch(f: Figures, t: Tiling, n: int) -> int:
+    """Elements of the copy of an operand for one step of k."""
+    side, sizes = (f.c.rows, f.c.columns)[n], ((t.high, t.wide), (1, t.columns))[n]
+    loops = zip((*([""] * (2 - len(side.loops))), *side.loops[-2:]), sizes, strict=True)
+    return prod([size for loop, size in loops if moves(side.operand.strides, loop)])
 
 
 def _both(make: Callable[[int], T]) -> tuple[T, T]:

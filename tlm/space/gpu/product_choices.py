@@ -14,8 +14,8 @@ from ...target import Target
 from ..choice import Option, question
 from ..contraction_choices import Facts, ceil, percent, waste
 from ..conv_problem import Convolution, Side
-from .limits import BASE_REGISTERS, Cost, block_facts, fits, grid_facts
-from .product_steps import bank_row
+from .banks import SWAPPED, Turned
+from .limits import BASE_REGISTERS, Cost, block_facts, fits, grid_facts, occupancy, roomy
 
 LONGEST = 16384
 """Terms of one running total: more are cut into parts with totals of their own."""
@@ -77,6 +77,7 @@ class Figures:
             for b in divisors(n)
             if fits(self.cost((m, n), (a, b)), self.target) and max(a, b) <= 8 * min(a, b) * 2
         ]
+        found = [x for x in found if roomy(self.cost((m, n), x), self.target)] or found
         many = [x for x in found if m * n // (x[0] * x[1]) >= min(32, m * n)]
         return tuple(many or found)
 
@@ -145,10 +146,19 @@ def cta_n(f: Figures, rows: int, blocks: int) -> list[Option]:
         facts: Facts = (
             ("size", size), ("trips", ceil(extent, size)), ("waste", waste(extent, size)),
             ("intensity", rows * size / (rows + size)), ("reuse", min(rows, size)),
-            ("threads", cost.threads), *grid_facts(blocks * ceil(extent, size), cost, f.target),
+            ("threads", cost.threads), ("occupancy", _busy(f, rows, size)),
+            *grid_facts(blocks * ceil(extent, size), cost, f.target),
         )  # fmt: skip
         options.append(Option(size, facts))
     return options
+
+
+def _busy(f: Figures, rows: int, columns: int) -> float:
+    """The best occupancy of a tile whose threads read each element for four multiply-adds, or as many as a
+    thread of this tile can."""
+    deals = [(a * b / (a + b), f.cost((rows, columns), (a, b))) for a, b in f.deals(rows, columns)]
+    least = min(4.0, max(depth for depth, _ in deals))
+    return max(occupancy(cost, f.target) for depth, cost in deals if depth >= least)
 
 
 @question("thread_m")
@@ -239,39 +249,21 @@ def vector(f: Figures, longest: tuple[int, int], copies: tuple[int, int], thread
 
 
 @question("align")
-def align(f: Figures, turned: tuple[Turned, ...]) -> list[Option]:
-    """Elements by which rows of a copy that is turned on its way are moved apart, so that threads that store
-    one column fall on different banks. Vectors of 16 bytes stay aligned."""
+def align(f: Figures, turned: tuple[Turned, ...], other: int) -> list[Option]:
+    """Elements by which rows of a copy that is turned on its way are moved apart, or pieces of its rows that
+    change places, so that threads that store one column fall on different banks. Vectors of 16 bytes stay
+    aligned. `other`: bytes of shared memory beside such copies."""
     options = []
-    for size in sorted({0, *[16 // t.bytes for t in turned]}):
-        ways = [percent(t.ways(size), 1) for t in turned]
-        options.append(Option(size, (("size", size), ("conflicts", max(ways, default=100.0)))))
+    swapped = (SWAPPED,) if all(t.swap for t in turned) else ()
+    for way in (*sorted({0, *[16 // t.bytes for t in turned]}), *swapped):
+        meet = max([percent(t.ways(way), 1) for t in turned], default=100.0)
+        size = other + sum([t.deep * t.stride(way) * t.bytes for t in turned])
+        facts: Facts = (("conflicts", meet), ("shared", percent(size, f.target.block_shared)))
+        # Threads keep an address for each way in which pieces change places.
+        held = sum(4 * t.swap[1] for t in turned if t.swap) if way == SWAPPED else 0
+        facts += (("registers", percent(held, f.target.thread_registers)),)
+        options.append(Option(way, (("size", 0 if isinstance(way, str) else way), *facts)))
     return options
-
-
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """A copy in shared memory: `deep` rows of `block` elements, stored column by column, `vector` of a
-    column by each thread."""
-
-    block: int
-    deep: int
-    bytes: int
-    vector: int
-
-    def stride(self, align: int) -> int:
-        """Elements from row to row."""
-        row = bank_row(self.bytes)
-        return self.block + (align - self.block) % row if align else self.block
-
-    def ways(self, align: int) -> int:
-        """Threads of a warp that store to one bank at a time."""
-        columns, words = max(1, self.deep // self.vector), dict[int, set[int]]()
-        for lane in range(32):
-            at = lane % columns * self.vector * self.stride(align) + lane // columns
-            word = at * self.bytes // 4
-            words.setdefault(word % 32, set()).add(word)
-        return max(len(w) for w in words.values())
 
 
 @question("stages")

@@ -25,12 +25,14 @@ from ...schedule.steps import (
     Split,
     Step,
     StorageAlign,
+    Swizzle,
     Tensorize,
     Unroll,
     Vectorize,
 )
 from ..contraction_choices import ceil
 from ..conv_problem import Convolution, Side
+from .banks import Swap, bank_row
 from .launch import Loop, Threads, fuse, grid, spread, spread_grid
 
 JOIN_THREADS = 256
@@ -41,7 +43,9 @@ class Cut:
     """How one side of a block's tile is dealt: `wide` elements of the inner loop times `high` of the one
     around it; a thread has `thread` of them, in groups of `vector` neighbours; `lanes` threads of a warp lie
     along it. `staged`: through shared memory, in copies of `copy` elements at a time, `turned` where they are
-    contiguous along k; its rows are then `align` elements more than a multiple of all banks apart (0: dense).
+    contiguous along k. Rows of the copy are `align` elements more than a multiple of all banks apart (0:
+    dense), or `swap` is how their pieces change places. Of one that is turned, neighbouring threads copy
+    `near` steps of k, then go along the side (0: all steps).
     """
 
     wide: int
@@ -53,6 +57,8 @@ class Cut:
     copy: int
     turned: bool = False
     align: int = 0
+    swap: Swap | None = None
+    near: int = 0
 
     @property
     def block(self) -> int:
@@ -249,27 +255,35 @@ def _stage(
     if not cut.staged:
         return operand.buffer.name
     name = f"{c.stage}_{word}"
-    moved = [loop for loop in parts.tile if _moves(operand.strides, loop[0])]
+    moved = [loop for loop in parts.tile if moves(operand.strides, loop[0])]
     order = [*moved, k] if cut.turned else [k, *moved]
     # Matrix instructions take operands as they lie; threads read a row or a column in one step of k.
     kept = order if p.depth else [k, *moved]
     layout = tuple([loop for loop, _ in kept])
     out.append(CacheRead(operand.buffer.name, at, memory="shared", layout=layout, name=name, pad=True))
-    spread(copies, [(f"{loop}@{name}", n) for loop, n in order], p.threads, cut.copy)
+    spread(
+        copies, _order(copies, [(f"{loop}@{name}", n) for loop, n in order], cut.near), p.threads, cut.copy
+    )
     if cut.align and moved:
         row = 2 * cut.align if p.depth else bank_row(operand.buffer.dtype.bytes)
         copies.append(StorageAlign(name, 0, row, cut.align))
+    if cut.swap is not None and moved:
+        copies.append(Swizzle(name, 0, *cut.swap))
     if p.stages > 1:
         copies.append(DoubleBuffer(name, p.stages))
     return name
 
 
-def bank_row(bytes: int) -> int:
-    """Elements of one word of every bank."""
-    return max(1, 128 // bytes)
+def _order(out: list[Step], loops: list[Loop], near: int) -> list[Loop]:
+    """The loops of a copy, the last one cut so that its parts of `near` iterations lie around all others."""
+    *rest, (last, extent) = loops
+    if not 0 < near < extent or not rest:
+        return loops
+    out.append(Split(last, near))
+    return [(f"{last}.0", extent // near), *rest, (f"{last}.1", near)]
 
 
-def _moves(strides: tuple[tuple[str, int], ...], loop: str) -> bool:
+def moves(strides: tuple[tuple[str, int], ...], loop: str) -> bool:
     """Whether the part `loop` of a loop of the program moves an operand."""
     return any(loop == name or loop.startswith(f"{name}.") for name, _ in strides)
 
@@ -294,7 +308,7 @@ def _fragments(
         (c.rows, c.columns), (p.m, p.n), sides, names, ("a", "b"), strict=True
     ):
         held = f"{c.stage}_{word}_row"
-        if not any(_moves(side.operand.strides, x) for x in side.loops[-2:] if x):
+        if not any(moves(side.operand.strides, x) for x in side.loops[-2:] if x):
             continue
         layout = (dealt.repeat, dealt.vector)
         out.append(CacheRead(name, k, memory="register", layout=layout, name=held, pad=True))

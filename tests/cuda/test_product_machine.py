@@ -1,0 +1,129 @@
+"""The machine code of large products, read without a GPU: loads, barriers, matrix instructions, spills."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.cuda import programs, shim
+from tlm.target import Target
+
+pytest.importorskip("cupy_backends.cuda.libs.nvrtc", reason="NVRTC comes with CuPy")
+
+from bench import gpu_product
+from tlm.backend.cuda import compile, disassembly
+from tlm.errors import BackendError
+
+pytestmark = [
+    pytest.mark.skipif(disassembly.tool() is None, reason="nvidia-cuda-nvdisasm is not installed"),
+    pytest.mark.skipif(bool(shim.missing()), reason=f"the shim needs {shim.missing()}"),
+]
+
+TARGETS = [Target("sm_80"), Target("sm_90")]
+SIZE = 4096
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_a_large_product_of_f32(target):
+    row = gpu_product.measure(SIZE, "f32", target, "heuristic")
+    assert row.spills == 0
+    assert row.registers <= 255
+    assert set(row.global_loads) <= {128}
+    assert row.global_loads or row.async_copies
+    assert set(row.shared_loads) == {128}
+    assert row.multiply == "FFMA"
+    assert row.barriers >= 1
+    assert row.per_barrier >= 512
+    assert (row.read_conflicts, row.write_conflicts) == (0, 0)
+    assert row.blocks >= 1
+    assert row.occupancy >= 0.125
+    assert row.flops_per_global_byte >= 30
+    assert row.flops_per_shared_byte >= 1.8
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_a_large_product_of_halves(target, dtype, stages):
+    row = gpu_product.picked(SIZE, dtype, target, {"stages": stages})
+    assert row.picks["stages"] == stages
+    assert row.spills == 0
+    assert row.multiply == "HMMA"
+    assert row.barriers >= 1
+    assert row.per_barrier >= 512
+    assert row.matrix_loads > 0
+    assert row.async_copies > 0
+    assert row.global_loads == row.shared_loads == row.shared_stores == {}
+    assert (row.read_conflicts, row.write_conflicts) == (0, 0)
+    assert row.occupancy >= 0.125
+    assert row.flops_per_global_byte >= 60
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_halves_are_multiplied_by_the_deepest_instruction_and_copied_in_whole_pieces(dtype):
+    kernel = gpu_product.decided(SIZE, dtype, TARGETS[1], "heuristic")[0]
+    body = disassembly.main_loop(next(iter(disassembly.disassemble(kernel.cubin).values())))
+    names = {i.name for i in body.code}
+    assert f"HMMA.16816.F32{'.BF16' if dtype == 'bf16' else ''}" in names
+    assert body.widths("LDGSTS") == {128: body.count("LDGSTS")}
+    assert body.count("LDGDEPBAR") == body.count("DEPBAR") == body.count("BAR")
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_f32_is_rounded_to_tf32_where_the_user_asks_for_matrix_instructions(target):
+    sizes = dict(m=256, n=256, k=256, warps=(2, 2), tiles=(2, 4), depth=8)
+    s = programs.tensor_product(**sizes, dtype="f32", turned=True)
+    s.swizzle("A_s", 3).swizzle("B_s", 3).double_buffer("A_s", 3).double_buffer("B_s", 3)
+    kernel = compile(s.program, target)
+    body = disassembly.main_loop(disassembly.disassemble(kernel.cubin)["product"])
+    assert kernel.stats.spills == 0
+    assert "HMMA.1688.F32.TF32" in {i.name for i in body.code}
+    assert body.count("LDGSTS") > 0
+    assert body.count("LDSM") > 0
+    assert body.count("LDS") == 0
+
+
+def test_listings_are_read_by_line():
+    listing = """
+\t.section\t.text.f,"ax",@progbits
+.text.f:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+.L_x_0:
+        /*0010*/              @!P0 LDG.E.128.CONSTANT R4, desc[UR4][R2.64] ;
+        /*0020*/                   FFMA R0, R1, R2, R3 ;
+.L_x_1:
+        /*0030*/                   FFMA R0, R1, R2, R3 ;
+        /*0040*/              @!P1 BRA `(.L_x_1) ;
+        /*0050*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+        /*0060*/               @P1 BRA `(.L_x_0) ;
+        /*0068*/              @!PT LDS RZ, [RZ] ;
+        /*0070*/                   LDS.U.64 R8, [R4] ;
+        /*0080*/                   EXIT ;
+"""
+    (code,) = disassembly.instructions(listing).values()
+    assert [i.base for i in code] == ["LDC", "LDG", "FFMA", "FFMA", "BRA", "BAR", "BRA", "LDS", "EXIT"]
+    assert [i.jump for i in code if i.base == "BRA"] == [3, 1]
+    assert (code[1].bits, code[7].bits, code[0].bits) == (128, 64, 32)
+    body = disassembly.main_loop(code)
+    assert (body.count("FFMA"), body.nested) == (2, True)
+    assert disassembly.main_loop(code[:2]) is None
+
+
+def test_what_is_no_cubin_is_refused():
+    with pytest.raises(BackendError, match="nvdisasm refuses the cubin"):
+        disassembly.disassemble(b"nothing")
+
+
+def test_the_table_is_printed_and_written(tmp_path):
+    path = tmp_path / "product.json"
+    command = [sys.executable, "-m", "bench.gpu_product", "--arch", "sm_90", "--dtype", "f32"]
+    done = subprocess.run([*command, "--size", "1024", "--json", str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(path.read_text())
+    assert row["arch"] == "sm_90"
+    assert row["spills"] == 0
+    assert "sm_90" in done.stdout
+    assert "FMA/thread/barrier" in done.stdout
