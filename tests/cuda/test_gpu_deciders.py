@@ -22,7 +22,7 @@ from tlm.ops.scheduled import Scheduled
 from tlm.ops.settings import Heuristic
 from tlm.schedule import apply
 from tlm.search.gpu_cost import estimate
-from tlm.search.gpu_modelled import Modelled, expected
+from tlm.search.gpu_modelled import Modelled, outcomes
 from tlm.target import Target
 
 SM_90 = Target("sm_90")
@@ -81,7 +81,7 @@ def test_a_search_goes_by_estimate_and_is_remembered_so(folders: Path, monkeypat
     plan = deciders.decide(PROGRAM, SM_90, how)
     assert plan.evidence == "modelled"
     heuristic = deciders.decide(PROGRAM, SM_90, Heuristic())
-    times = expected(PROGRAM, SM_90, [plan.values, heuristic.values])
+    times = outcomes(PROGRAM, SM_90, [plan.values, heuristic.values])
     assert times[0] <= times[1]
     assert not list(folders.rglob("records.sqlite"))
     with monkeypatch.context() as patch:
@@ -115,7 +115,7 @@ def test_several_proposals_are_told_apart_by_estimate(folders: Path, small_weigh
     plan = deciders.decide(PROGRAM, SM_90, tlm.Generate(samples=6, measure=6))
     assert plan.evidence == "modelled"
     one = deciders.decide(PROGRAM, SM_90, tlm.Generate())
-    times = expected(PROGRAM, SM_90, [plan.values, one.values])
+    times = outcomes(PROGRAM, SM_90, [plan.values, one.values])
     assert times[0] <= times[1]
 
 

@@ -68,23 +68,28 @@ def train_on(
 def _on_estimates(
     goal: Target, out: Path, estimated: str, progress: Progress, how: Mapping[str, Any]
 ) -> Path:
-    from ..model.estimated import Sample, train_on_estimates
+    from ..model.estimated import EFFORT, Sample, train_on_estimates
+    from ..model.train import Recipe
     from ..ops.gpu_workloads import gpu_fleet
     from ..search.gpu_modelled import NAME, modelled_in, seconds
     from ..search.heuristic import heuristic
 
+    settings = dict(how)
+    resume, start = settings.pop("resume"), settings.pop("start")
+    recipe = Recipe(**settings, start=None if start is None else str(start), effort=EFFORT)
+    sample = Sample(*_sizes(estimated))
     with modelled_in(host().threads) as modelled:
         fleet = gpu_fleet(goal, modelled, estimates=NAME, judge=seconds)
         return train_on_estimates(
-            out, fleet, sample=Sample(*_sizes(estimated)), common=(*COMMON, *NETWORKS), heuristic=heuristic,
-            progress=progress, **how,
+            out, fleet, recipe, sample=sample, common=(*COMMON, *NETWORKS), heuristic=heuristic,
+            progress=progress, resume=resume,
         )  # fmt: skip
 
 
 def _sizes(text: str) -> tuple[int, int]:
     parts = text.split("x")
     if len(parts) != 2 or not all(p.isdigit() and int(p) > 0 for p in parts):
-        raise ArgumentError(f"--estimated is SHAPESxPROGRAMS, such as 700x28, got {text!r}")
+        raise ArgumentError(f"--estimated is SHAPESxPROGRAMS, such as 600x20, got {text!r}")
     return int(parts[0]), int(parts[1])
 
 

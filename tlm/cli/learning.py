@@ -133,7 +133,7 @@ def train(
     target: Learned = "cpu",
     estimated: Annotated[
         str, typer.Option(help="SHAPESxPROGRAMS estimated first, for GPUs that nobody measured.")
-    ] = "700x28",
+    ] = "600x20",
     as_json: Json = False,
 ) -> None:
     """Train the language model on a store: value model, imagined sentences, GPT, rounds.

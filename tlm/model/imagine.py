@@ -165,7 +165,7 @@ def _searched(
     wider = replace(effort, keep=max(effort.keep, how.judged))
     liked = [decided for decided, _ in imagine(program, target, value, rng, wider, proposed)]
     seconds = [judge(program, target, decided) for decided in liked]
-    order = sorted(range(len(liked)), key=lambda n: seconds[n])[: effort.keep]
+    order = sorted(range(len(liked)), key=seconds.__getitem__)[: effort.keep]
     return [(liked[n], float(np.log(seconds[order[0]] / seconds[n]))) for n in order]
 
 

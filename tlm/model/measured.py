@@ -63,8 +63,8 @@ def read(
     with Store(store_path) as store:
         records = [r for r in store.records() if r.target.get("kind") == kind]
     if any((r.kind == MODELLED) != estimates for r in records):
-        found, wanted = ("measurements", "estimates") if estimates else ("estimates", "measurements")
-        raise RecordError(f"the store {store_path} holds {found}; {wanted} are needed here")
+        holds, wanted = ("measurements", "estimates") if estimates else ("estimates", "measurements")
+        raise RecordError(f"the store {store_path} holds {holds}; {wanted} are needed here")
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         groups.setdefault((record.workload, Target.from_json(record.target).key), []).append(record)

@@ -38,7 +38,7 @@ from .shapes import LEARNED, Families, Work, all_held_out, draw, training
 
 _CHUNK = 40  # shapes of one job of the imagining processes
 _EARLY = 0.35  # share of shapes and steps in rounds whose model only has to propose what to measure
-_JUDGED = 16  # sentences of an imagined shape that an analytic model looks at, where there is one
+_JUDGED = 8  # sentences of an imagined shape that an analytic model looks at, where there is one
 
 
 @dataclass(frozen=True, slots=True)

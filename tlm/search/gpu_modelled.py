@@ -8,7 +8,9 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
+from typing import Any
 
+from ..errors import TlmError
 from ..ir.canonical import key as workload_key
 from ..ir.nodes import Program
 from ..ir.serialize import to_json
@@ -27,6 +29,9 @@ NAME = "roofline-2"
 """The analytic model; another number where its estimates differ."""
 
 VERSION = {"estimate": NAME}
+
+Outcome = float | str
+_LONGEST_MESSAGE = 500
 
 
 def seconds(program: Program, target: Target, decided: Decided) -> float:
@@ -58,31 +63,26 @@ class Modelled:
     ) -> list[Record]:
         """One record a candidate, in order, each value a choice of `space_for(program, target)`. A repeated
         look says nothing new: `kind`, `best` and `thorough` change nothing. sink: gets all records."""
-        workload, described, machine = workload_key(program), to_json(program), self.target.to_json()
-        records = [
-            Record(
-                workload, described, machine, values, "ok", (time,), "an estimate, not measured",
-                VERSION, KIND,
-            )
-            for values, time in zip(candidates, self._seconds(program, candidates, watch), strict=False)
-        ]  # fmt: skip
+        about = workload_key(program), to_json(program), self.target.to_json()
+        found = zip(candidates, self._outcomes(program, candidates, watch), strict=False)
+        records = [_record(about, values, outcome) for values, outcome in found]
         if sink is not None:
             sink(records)
         return records
 
-    def _seconds(
+    def _outcomes(
         self, program: Program, candidates: Sequence[Values], watch: Watch | None
-    ) -> Iterator[float]:
+    ) -> Iterator[Outcome]:
         if self._pool is None:
             for number, values in enumerate(candidates):
                 if watch is not None and not watch(number):
                     return
-                yield from expected(program, self.target, [values])
+                yield from outcomes(program, self.target, [values])
             return
         executor, processes = self._pool
         part = max(1, -(-len(candidates) // processes))
         parts = [candidates[n : n + part] for n in range(0, len(candidates), part)]
-        for made in executor.map(partial(expected, program, self.target), parts):
+        for made in executor.map(partial(outcomes, program, self.target), parts):
             yield from made
 
     def close(self) -> None:
@@ -95,9 +95,21 @@ class Modelled:
         pass
 
 
-def expected(program: Program, target: Target, candidates: Sequence[Values]) -> list[float]:
-    """The estimated seconds of each candidate."""
-    return [seconds(program, target, replay(space_for(program, target), values)) for values in candidates]
+def _record(about: tuple[str, Any, Any], values: Values, outcome: Outcome) -> Record:
+    if isinstance(outcome, str):
+        return Record(*about, values, "error", (), outcome, VERSION, KIND)
+    return Record(*about, values, "ok", (outcome,), "an estimate, not measured", VERSION, KIND)
+
+
+def outcomes(program: Program, target: Target, candidates: Sequence[Values]) -> list[Outcome]:
+    """The estimated seconds of each candidate, or why it has none."""
+    found: list[Outcome] = []
+    for values in candidates:
+        try:
+            found.append(seconds(program, target, replay(space_for(program, target), values)))
+        except TlmError as error:
+            found.append(f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE])
+    return found
 
 
 @contextmanager
