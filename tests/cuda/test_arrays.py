@@ -401,6 +401,9 @@ OPERATORS = {
         lambda x, y: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5),
     ),
     "argmax": (lambda o, x, y: o.argmax(x, axis=1, **HOW), lambda x, y: x.argmax(1)),
+    # Of one launch, so that its kernel would be called as the function of CUDA, or the namespace of C++.
+    "round": (lambda o, x, y: o.round(x, **HOW), lambda x, y: x),
+    "std": (lambda o, x, y: o.std(x, axis=1, **HOW), lambda x, y: x.std(1)),
     "mean": (lambda o, x, y: o.mean(x, axis=0, **HOW), lambda x, y: x.mean(0)),
     "cumsum": (lambda o, x, y: o.cumsum(x, axis=1, **HOW), lambda x, y: x.cumsum(1)),
     "where": (

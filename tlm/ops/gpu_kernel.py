@@ -106,11 +106,8 @@ def _library(position: int, x: Any, spec: Spec) -> Library | None:
 def _must_be_packed(position: int, x: Any, found: Library | None, spec: Spec) -> bool:
     """Whether an operand is copied to C order, which the kernel was made for; ArgumentError where it does not
     fit."""
-    if found is None:
-        shape, steps, dtype = (), None, from_numpy(x.dtype)
-    else:
-        shape, given, dtype = found.native.describe(found.take(x))
-        steps = canonical_strides(shape, given)
+    shape, given, dtype = found.native.describe(found.take(x)) if found else ((), (), from_numpy(x.dtype))
+    steps = canonical_strides(shape, given)
     if shape != spec.shape or dtype != spec.dtype:
         raise ArgumentError(
             f"operand {position} is {dtype.numpy}{list(shape)}; this kernel was made for "

@@ -6,12 +6,28 @@ import re
 
 from .device import RESERVED
 
+_MATH = frozenset((
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos",
+    "cosh", "cospi", "cyl_bessel_i0", "cyl_bessel_i1", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp",
+    "exp10", "exp2", "expm1", "fabs", "fdim", "fdivide", "floor", "fma", "fmax", "fmin", "fmod", "frexp",
+    "hypot", "ilogb", "ldexp", "lgamma", "llrint", "llround", "log", "log10", "log1p", "log2", "logb",
+    "lrint", "lround", "max", "min", "modf", "nan", "nearbyint", "nextafter", "norm", "norm3d", "norm4d",
+    "normcdf", "normcdfinv", "pow", "rcbrt", "remainder", "remquo", "rhypot", "rint", "rnorm", "rnorm3d",
+    "rnorm4d", "round", "rsqrt", "scalbln", "scalbn", "sin", "sincos", "sincospi", "sinh", "sinpi", "sqrt",
+    "tan", "tanh", "tgamma", "trunc",
+))  # fmt: skip
+"""Functions of CUDA's math library, which a kernel of the same name would declare again."""
+_OTHERS = frozenset((
+    "std", "nvcuda", "labs", "llabs", "umin", "umax", "llmin", "llmax", "ullmin", "ullmax", "abort", "exit",
+    "free", "malloc", "time", "memmove", "memcmp", "strlen",
+))  # fmt: skip
+
 
 class Names:
     """Identifiers that were given out; each is new."""
 
     def __init__(self) -> None:
-        self.taken: set[str] = set(RESERVED)
+        self.taken: set[str] = {*RESERVED, *_MATH, *[f"{name}f" for name in _MATH], *_OTHERS}
 
     def name(self, wanted: str) -> str:
         """A new identifier that looks like `wanted`."""
