@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -117,13 +116,14 @@ def test_what_is_no_cubin_is_refused():
         disassembly.disassemble(b"nothing")
 
 
-def test_the_table_is_printed_and_written(tmp_path):
+def test_the_table_is_printed_and_written(tmp_path, monkeypatch, capsys):
+    """A small product has parts of k that run beside each other, and a second kernel that adds them up."""
     path = tmp_path / "product.json"
-    command = [sys.executable, "-m", "bench.gpu_product", "--arch", "sm_90", "--dtype", "f32"]
-    done = subprocess.run([*command, "--size", "1024", "--json", str(path)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    asked = ["gpu_product", "--arch", "sm_90", "--dtype", "f32", "--size", "512", "--json", str(path)]
+    monkeypatch.setattr(sys, "argv", asked)
+    gpu_product.main()
     (row,) = json.loads(path.read_text())
-    assert row["arch"] == "sm_90"
-    assert row["spills"] == 0
-    assert "sm_90" in done.stdout
-    assert "FMA/thread/barrier" in done.stdout
+    assert (row["arch"], row["spills"], row["picks"]["slices"] > 1) == ("sm_90", 0, True)
+    shown = capsys.readouterr().out
+    assert "sm_90" in shown
+    assert "FMA/thread/barrier" in shown
