@@ -143,7 +143,7 @@ def test_damaged_sentences_are_no_sentences(tmp_path: Any, monkeypatch: pytest.M
 def test_missing_weights_are_announced(monkeypatch: pytest.MonkeyPatch):
     from tlm.model import weights
 
-    monkeypatch.setattr(weights, "available", lambda: False)
+    monkeypatch.setattr(weights, "available", lambda kind="cpu": False)
     with pytest.warns(TlmWarning, match="weights are missing"):
         got = matmul(ones(5, 23), ones(23, 7))
     assert (got == 23).all()
@@ -155,7 +155,7 @@ def test_a_model_that_cannot_be_used_is_announced(monkeypatch: pytest.MonkeyPatc
     def torn(*_: Any) -> None:
         raise RecordError("cpu.safetensors is not a safetensors file")
 
-    monkeypatch.setattr(weights, "available", lambda: True)
+    monkeypatch.setattr(weights, "available", lambda kind="cpu": True)
     monkeypatch.setattr(deciders, "_generated", torn)
     with pytest.warns(TlmWarning, match="cpu.safetensors is not a safetensors file.*'heuristic'") as caught:
         got = matmul(ones(5, 31), ones(31, 7))
