@@ -167,16 +167,24 @@ def test_every_target(name: str) -> None:
     lowered(program, Target(name))
 
 
-def test_whole_vectors_are_folded_before_one_is_merged_across_its_lanes() -> None:
-    """37 elements in vectors of 8: four are folded into one, the rest of 5 is merged by itself."""
-    program = scheduled(row_sums(3, 37), ("vectorize", "k"))
+@pytest.mark.parametrize(
+    ("terms", "merges"), [(37, 2), (45, 3), (19, 1), (8 * 8, 3), (8 * 21 + 3, 5)], ids=lambda x: str(x)
+)
+def test_whole_vectors_are_folded_as_a_tree_before_one_is_merged_across_its_lanes(
+    terms: int, merges: int
+) -> None:
+    """In vectors of 8: of 21, eight take rounds, five are left over for the first of them, three halvings."""
+    program = scheduled(row_sums(3, terms), ("vectorize", "k"))
     known = dtypes(program)
     out = replace(program, body=native_width(explicit_init(program.body, known), 32, known))
     same(out, program)
-    updates = [n for n in walk(out.body) if isinstance(n, Update)]
-    assert [u.targets for u in updates] == [("s_fold",), ("s",), ("s",)]
+    targets = [n.targets for n in walk(out.body) if isinstance(n, Update)]
+    assert targets == [("s_fold",)] * merges + [("s",)] * (1 + (terms % 8 > 0))
+    assert [n.buffer.shape for n in walk(out.body) if isinstance(n, Alloc)] == [
+        (min(8, 1 << (terms // 8).bit_length() - 1), 8)
+    ]
     for combiner in ("max", "min", "prod"):
-        lowered(scheduled(row_sums(3, 37, combiner), ("split", "k", 16), ("vectorize", "k.1")))
+        lowered(scheduled(row_sums(3, terms, combiner), ("split", "k", 16), ("vectorize", "k.1")))
 
 
 def test_small_temporaries_with_known_places_become_registers() -> None:

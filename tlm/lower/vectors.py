@@ -14,7 +14,6 @@ from ..ir.nodes import (
     For,
     If,
     Load,
-    LoopKind,
     Op,
     Prefetch,
     Stmt,
@@ -22,6 +21,7 @@ from ..ir.nodes import (
     Update,
     Var,
     block,
+    const,
 )
 from ..ir.walk import (
     free_vars,
@@ -141,39 +141,56 @@ def _is_horizontal(update: Update, lane: str) -> bool:
 
 
 def _folded(loop: For, update: Update, lanes: int, dtypes: dict[str, DType]) -> Stmt:
-    """Whole vectors merged lane by lane first, so that only one vector is merged across its lanes.
+    """Whole vectors merged lane by lane first, as a tree, so that only one is merged across its lanes.
 
         vectorize for k in 64: s (k)+= x[k]
-    ->  alloc s_fold: f32[16] register: {vectorize for k.l in 16: s_fold[k.l] = x[k.l];
-        unroll for k.v in 3: vectorize for k.l in 16: s_fold[k.l] (k.v)+= x[16 + k.v * 16 + k.l];
-        vectorize for k.l in 16: s (k.l)+= s_fold[k.l]}
+    ->  alloc s_fold: f32[4, 16] register:
+          unroll for k.w in 4: vectorize for k.l in 16: s_fold[k.w, k.l] = x[k.w * 16 + k.l]
+          unroll for k.w in 2: vectorize for k.l in 16: s_fold[k.w, k.l] ()+= s_fold[k.w + 2, k.l]
+          unroll for k.w in 1: vectorize for k.l in 16: s_fold[k.w, k.l] ()+= s_fold[k.w + 1, k.l]
+          vectorize for k.l in 16: s (k.l)+= s_fold[0, k.l]
 
-    `dtypes` learns the type of the new buffer.
+    More vectors than `_UNROLL_LIMIT` are first merged into so many, in rounds. `dtypes` learns the type of
+    the new buffer.
     """
     whole, rest = divmod(loop.extent, lanes)
-    lane, outer = f"{loop.var}.l", f"{loop.var}.v"
+    ways = min(_UNROLL_LIMIT, 1 << (whole.bit_length() - 1))
+    lane, way, turn = f"{loop.var}.l", f"{loop.var}.w", f"{loop.var}.v"
     names = tuple([fresh(f"{t}_fold", dtypes) for t in update.targets])
     for name, target in zip(names, update.targets, strict=True):
         dtypes[name] = dtypes[target]
-    at = (Var(lane),)
 
-    def values(start: Expr | int) -> tuple[Expr, ...]:
-        return tuple([substitute(v, {loop.var: Var(lane) + start}) for v in update.values])
+    def element(vector: Expr | int) -> tuple[Expr, ...]:
+        at = Var(lane) + vector * lanes
+        return tuple([substitute(v, {loop.var: at}) for v in update.values])
 
-    first = block(*[Store(n, at, v) for n, v in zip(names, values(0), strict=True)])
-    pieces: list[Stmt] = [For(lane, lanes, first, "vectorize")]
-    if whole > 1:
-        inner = Update(names, at, values(Var(outer) * lanes + lanes), update.combiner, (outer,), False)
-        kind: LoopKind = "unroll" if whole <= _UNROLL_LIMIT else "serial"
-        pieces.append(For(outer, whole - 1, For(lane, lanes, inner, "vectorize"), kind))
+    def held(vector: Expr) -> tuple[Expr, ...]:
+        return tuple([Load(n, (vector, Var(lane)), dtypes[n]) for n in names])
+
+    def vectors(count: int, body: Stmt) -> Stmt:
+        return For(way, count, For(lane, lanes, body, "vectorize"), "unroll")
+
+    def merged(values: tuple[Expr, ...], axes: tuple[str, ...] = ()) -> Update:
+        return Update(names, (Var(way), Var(lane)), values, update.combiner, axes, False)
+
+    first = [Store(n, (Var(way), Var(lane)), v) for n, v in zip(names, element(Var(way)), strict=True)]
+    pieces: list[Stmt] = [vectors(ways, block(*first))]
+    if whole >= 2 * ways:
+        step = merged(element((Var(turn) + 1) * ways + Var(way)), (turn,))
+        pieces.append(For(turn, whole // ways - 1, vectors(ways, step)))
+    if whole % ways:
+        pieces.append(vectors(whole % ways, merged(element(Var(way) + whole // ways * ways))))
+    half = ways // 2
+    while half:
+        pieces.append(vectors(half, merged(held(Var(way) + half))))
+        half //= 2
     axes = tuple([lane if a == loop.var else a for a in update.axes])
-    merged = tuple([Load(n, at, dtypes[n]) for n in names])
-    pieces.append(For(lane, lanes, replace(update, values=merged, axes=axes), "vectorize"))
+    pieces.append(For(lane, lanes, replace(update, values=held(const(0)), axes=axes), "vectorize"))
     if rest:
         pieces.append(_piece(loop, whole * lanes, rest))
     out = block(*pieces)
     for name in reversed(names):
-        out = Alloc(Buffer(name, (lanes,), dtypes[name], "register"), out)
+        out = Alloc(Buffer(name, (ways, lanes), dtypes[name], "register"), out)
     return out
 
 
