@@ -231,6 +231,10 @@ def test_the_current_stream(machine, torch, jax):
         machine.log.clear()
         tlm.ops.matmul(a, b, out=torch.of(np.zeros((24, 16), "f4")), **HOW)
         assert machine.log == [("wait", 11, 12), ("wait", 12, 11)]
+        machine.log.clear()
+        strided = torch.Tensor(machine.array(B)[:, ::2])
+        exact(tlm.ops.matmul(a, strided, **HOW), A @ B[:, ::2])
+        assert machine.log == [("torch copy", 12), ("wait", 11, 12), ("wait", 12, 11)], "the copy may go then"
 
 
 def test_torch_in_torch_out(machine, torch):
@@ -328,7 +332,7 @@ def split(machine):
 def test_a_captured_graph_owns_its_memory(machine):
     x, call = split(machine)
     call()
-    a = machine.array(A)
+    a, square = machine.array(A), machine.array(whole(16, 16))
     tlm.ops.multiply(a, 2, **HOW)
     kernels = [k for k in _compiled() if k.workspace]
     assert kernels, "this test needs a kernel with a workspace"
@@ -336,11 +340,16 @@ def test_a_captured_graph_owns_its_memory(machine):
         machine.capturing = {21}
         got = call()
         tlm.ops.multiply(a, 2, **HOW)
+        fills = [what for what in machine.log if what == ("fill", 21)]
+        assert len(fills) == 1, "a graph writes its numbers itself"
+        tlm.ops.relu(a[::2, ::2], **HOW)
+        tlm.ops.matmul(square, square, out=square, **HOW)
         machine.capturing = set()
     np.testing.assert_array_equal(got.host, x.host.sum(dtype="f4"))
     assert len(kernels[0].captured) == 1
-    assert machine.log[-1] == ("fill", 21), "a graph writes its numbers itself"
-    assert sum(len(k.captured) for k in _compiled()) == 2
+    assert sum(len(k.captured) for k in _compiled()) == 4, (
+        "a workspace, a number, a copy, a result on its way"
+    )
 
 
 def _compiled():

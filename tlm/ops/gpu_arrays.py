@@ -162,10 +162,15 @@ def writable(name: str, out: Any, device: int) -> tuple[Library, Any]:
         raise ArgumentError(f"out= cannot be an array of {found.name}, which never changes; leave it away")
     if found.name == "interface" and out.__cuda_array_interface__["data"][1]:
         raise ArgumentError("out= is read-only")
+    return found, taken(found, out, "out=")
+
+
+def taken(found: Library, x: Any, label: str) -> Any:
+    """`x` as an array of the native library; errors begin with `label`, its name in the call."""
     try:
-        return found, found.take(out)
+        return found.take(x)
     except ArgumentError as error:
-        raise ArgumentError(f"out= {error}") from None
+        raise ArgumentError(f"{label} {error}") from None
 
 
 def remember(operands: tuple[Any, ...]) -> None:

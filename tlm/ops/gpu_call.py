@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from ..ir.dtypes import from_numpy
 from ..target import Target
 from .arrays import Spec, numpy_dtype, read
-from .gpu_arrays import Library, is_number, library, one_device, remember
+from .gpu_arrays import Library, is_number, library, one_device, remember, taken
 from .gpu_native import Native, spec_of
 from .gpu_places import FORMS, layout
 from .gpu_runner import GpuRunner, nothing, on_device
@@ -93,8 +93,9 @@ def seen_on_gpu(x: Any, label: str = "an operand") -> tuple[Spec, bool]:
         return read(x)
     found = library(x)
     assert found is not None
+    own = taken(found, x, label)
     try:
-        return spec_of(found.native, found.take(x))
+        return spec_of(found.native, own)
     except ArgumentError as error:
         raise ArgumentError(f"{label} {error}") from None
 

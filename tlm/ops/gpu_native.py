@@ -52,7 +52,9 @@ def _cupy_empty(shape: Shape, dtype: DType, device: int) -> Any:
 
 
 def _cupy_full(value: np.ndarray, dtype: DType, device: int) -> Any:
-    return runtime.cupy().full((), value.item(), numpy_dtype(dtype))
+    """By its bits, which every version of CuPy can write."""
+    bits = value.view(f"u{dtype.bytes}")
+    return runtime.cupy().full((), bits[()], bits.dtype)
 
 
 def _cupy_assign(out: Any, x: Any) -> None:

@@ -14,7 +14,9 @@ from ..backend.cuda import runtime
 from ..errors import ArgumentError, BackendError
 from ..ir.dtypes import DType, u8
 from .arrays import Shape, Spec, canonical_strides
-from .gpu_arrays import Library, writable
+from .gpu_arrays import Library, taken, writable
+from .gpu_native import Native
+from .gpu_places import layout
 
 if TYPE_CHECKING:
     from .gpu_kernel import GpuKernel
@@ -64,19 +66,22 @@ class GpuRunner:
         self._others = {x.native.name: x.native for _, x in found if x.native is not self._home.native}
         self._lends = any(x.lent for _, x in found)
         self._numbers: dict[Any, Any] = {}
+        self._outs: dict[Any, Library] = {}
 
     def __call__(self, arrays: Sequence[Any], out: Any) -> Any:
         """The result as an array of the first array's library, or in `out`."""
+        if runtime.cupy().cuda.runtime.getDevice() == self._device:
+            return self._run(arrays, out)
         with on_device(self._device):
             return self._run(arrays, out)
 
     def _run(self, arrays: Sequence[Any], out: Any) -> Any:
         native = self._home.native
         stream = native.stream(self._device)
-        taken = self._taken(arrays, stream)
+        operands = self._operands(arrays, stream)
         pointers = [
             (native if found is None else found.native).pointer(x)
-            for x, found in zip(taken, self._libraries, strict=True)
+            for x, found in zip(operands, self._libraries, strict=True)
         ]
         for n, (p, spec) in enumerate(zip(pointers, self._specs, strict=True)):
             if p % spec.dtype.bytes:
@@ -90,23 +95,30 @@ class GpuRunner:
         else:
             result = native.empty(self._shape, self._dtype, self._device)
             self._launch([*pointers, native.pointer(result)], stream)
+        if any(self._copies):
+            # Copies by another library go back to its pool now, which follows its own stream.
+            for other in self._others.values():
+                runtime.join(other.stream(self._device), stream)
         if self._lends:
-            _keep((arrays, taken), stream)
+            _keep((arrays, operands), stream)
         return out if out is not None else self._home.back(result, arrays[self._first])
 
-    def _taken(self, arrays: Sequence[Any], stream: Any) -> list[Any]:
+    def _operands(self, arrays: Sequence[Any], stream: Any) -> list[Any]:
         """The operands as arrays of CuPy or torch, packed where the kernel needs it; numbers on the GPU."""
-        taken = []
+        made = []
         for n, (x, found, copy) in enumerate(zip(arrays, self._libraries, self._copies, strict=True)):
             if found is None:
-                taken.append(self._number(x, self._specs[n].dtype, stream))
-                continue
-            try:
-                own = found.take(x)
-            except ArgumentError as error:
-                raise ArgumentError(f"operand {n} {error}") from None
-            taken.append(found.native.packed(own) if copy else own)
-        return taken
+                made.append(self._number(x, self._specs[n].dtype, stream))
+            else:
+                own = taken(found, x, f"operand {n}")
+                made.append(self._captured(found.native, found.native.packed(own), stream) if copy else own)
+        return made
+
+    def _captured(self, native: Native, made: Any, stream: Any) -> Any:
+        """Memory of a call, which lives on where a graph has captured it and its pool would not know."""
+        if native.frees_captured and runtime.capturing(stream):
+            self._compiled.captured.append(made)
+        return made
 
     def _number(self, x: np.ndarray, dtype: DType, stream: Any) -> Any:
         """A number in the device's memory, which was written there by an earlier call on the same stream.
@@ -115,10 +127,7 @@ class GpuRunner:
         """
         native = self._home.native
         if runtime.capturing(stream):
-            made = native.full(x, dtype, self._device)
-            if native.frees_captured:
-                self._compiled.captured.append(made)
-            return made
+            return self._captured(native, native.full(x, dtype, self._device), stream)
         key = (int(stream.ptr), x.tobytes())
         if key not in self._numbers:
             if len(self._numbers) >= _NUMBERS:
@@ -128,19 +137,15 @@ class GpuRunner:
 
     def _into(self, out: Any, pointers: list[int], stream: Any) -> None:
         """The result in `out`; by way of another array where it is strided, or overlaps an operand."""
-        found, given = writable(self._name, out, self._device)
+        found, given, packed = self._out(out)
         native = found.native
-        shape, steps, dtype = native.describe(given)
-        check_form(shape, dtype, self._shape, self._dtype)
-        if any(s == 0 and n > 1 for s, n in zip(steps, shape, strict=True)):
-            raise ArgumentError("out= has elements that share their memory (an expanded axis)")
         start = native.pointer(given)
         end = start + self._span
-        theirs = native.stream(self._device)
+        theirs = stream if native is self._home.native else native.stream(self._device)
         runtime.join(stream, theirs)
         overlaps = any(start < p + n and p < end for p, n in zip(pointers, self._spans, strict=True))
-        if overlaps or canonical_strides(shape, steps) is not None or start % dtype.bytes:
-            result = native.empty(self._shape, self._dtype, self._device)
+        if overlaps or not packed or start % self._dtype.bytes:
+            result = self._captured(native, native.empty(self._shape, self._dtype, self._device), stream)
             self._launch([*pointers, native.pointer(result)], stream)
             runtime.join(theirs, stream)
             native.assign(given, result)
@@ -150,13 +155,30 @@ class GpuRunner:
         if found.lent:
             _keep((out, given), theirs)
 
+    def _out(self, out: Any) -> tuple[Library, Any, bool]:
+        """The library of `out`, `out` as an array of its native one, and whether its elements lie in rows."""
+        try:
+            form = layout(out)
+        except TypeError:
+            form = None
+        known = self._outs.get(form)
+        if known is not None:
+            return known, taken(known, out, "out="), True
+        found, given = writable(self._name, out, self._device)
+        shape, steps, dtype = found.native.describe(given)
+        check_form(shape, dtype, self._shape, self._dtype)
+        if any(s == 0 and n > 1 for s, n in zip(steps, shape, strict=True)):
+            raise ArgumentError("out= has elements that share their memory (an expanded axis)")
+        packed = canonical_strides(shape, steps) is None
+        if packed and form is not None and not found.lent:
+            self._outs[form] = found
+        return found, given, packed
+
     def _launch(self, pointers: list[int], stream: Any) -> None:
         compiled, native, room = self._compiled, self._home.native, 0
         if compiled.workspace:
             memory = native.empty((compiled.workspace,), u8, self._device)
-            room = native.pointer(memory)
-            if native.frees_captured and runtime.capturing(stream):
-                compiled.captured.append(memory)
+            room = native.pointer(self._captured(native, memory, stream))
         compiled.call(runtime.cupy(), self._device, pointers, stream, room)
 
 
