@@ -201,7 +201,18 @@ def _division(name: str, a: _Sum, b: _Sum, c: _Context) -> _Sum:
             if name == "floordiv"
             else rest.plus(_Sum(-block_number * n, {}))
         )
-    return whole.plus(_fraction(rest, n)) if name == "floordiv" else _remainder(rest, n)
+    return whole.plus(_fraction(_coarse(rest, n, c), n)) if name == "floordiv" else _remainder(rest, n)
+
+
+def _coarse(rest: _Sum, n: int, c: _Context) -> _Sum:
+    """`rest` without the part that does not change rest // n: floor((g * x + r) / (g * m)) = floor(x / m) for
+    0 <= r < g."""
+    for g in sorted({gcd(n, f) for f in rest.atoms.values()}, reverse=True):
+        fine = _Sum(rest.const % g, {x: f for x, f in rest.atoms.items() if f % g})
+        reach = interval(_expr(fine), c.extents) if fine.atoms else None
+        if reach is not None and reach[0] >= 0 and reach[1] < g:
+            return _Sum(rest.const - fine.const, {x: f for x, f in rest.atoms.items() if x not in fine.atoms})
+    return rest
 
 
 def _fraction(rest: _Sum, n: int) -> _Sum:
