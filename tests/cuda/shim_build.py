@@ -83,6 +83,16 @@ def runtime() -> Path:
     return path
 
 
+@cache
+def headers() -> Path:
+    """A folder with the header of all texts, read by g++ once."""
+    made = folder() / f"headers-{_runtime_hash()[:16]}" / "tlm_shim.h.gch"
+    made.parent.mkdir(exist_ok=True)
+    header = str(SOURCES / "tlm_shim.h")
+    _compile(["g++", *KERNEL_FLAGS, *machine_flags(), "-x", "c++-header", header, "-o", str(made)])
+    return made.parent
+
+
 @dataclass(slots=True)
 class Library:
     """A built text. `kernels`: name -> its launch bound, or None. Places are offsets of return addresses."""
@@ -144,7 +154,8 @@ def build(text: str) -> Library:
     entries = "\n".join(f"TLM_SHIM_KERNEL({name})" for name in kernels)
     source = f'#include "tlm_shim.h"\n#line 1 "{LABEL}"\n{made}\n#line 1 "launch"\n{entries}\nTLM_SHIM_END\n'
     objects = path.with_suffix(".o")
-    flags = (*KERNEL_FLAGS, *machine_flags(), f"-I{SOURCES}")
+    # g++ looks for the read header in the first folder, and in the second for what cannot be read ahead.
+    flags = (*KERNEL_FLAGS, *machine_flags(), f"-I{headers()}", f"-I{SOURCES}")
     _compile(["g++", *flags, "-x", "c++", "-", "-c", "-o", str(objects)], source)
     _compile(["g++", "-shared", "-nostdlib", str(objects), str(runtime()), "-o", str(path)])
     objects.unlink()

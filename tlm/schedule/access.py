@@ -254,10 +254,11 @@ def _opened(settled: set[Key], limits: list[Limit], extents: Extents) -> Iterato
 
 
 def _reduced(key: Key, limits: list[Limit], extents: Extents) -> Key:
-    """(g * x + r) // (g * m) as x // m, for 0 <= r < g: the form in which quotients are compared."""
+    """(g * x + r) // (g * m) as x // m, for 0 <= r < g: the form in which quotients are compared. Loops of
+    one iteration are left out, as digits that were simplified before a split made them lack them."""
     match key:
         case Op("floordiv", (y, Const(n))) if int(n) > 0:
-            terms = linear(y)
+            terms = {k: c for k, c in linear(y).items() if not isinstance(k, str) or extents.get(k) != 1}
             start = terms.pop("", 0)
             for g in sorted({gcd(c, int(n)) for c in terms.values()} - {1, n}, reverse=True):
                 low, high = _reach({k: c for k, c in terms.items() if c % g}, limits, extents)
