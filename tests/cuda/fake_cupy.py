@@ -334,12 +334,11 @@ def binary(source: Any, target: Any) -> tuple[bytes, str]:
 
 def install(monkeypatch: Any) -> Machine:
     """Make it the CuPy of tlm until the test ends."""
-    from tlm.backend.cuda import compiler, kernel, runtime
+    from tlm.backend.cuda import compiler, runtime
     from tlm.ops import dispatch
 
     machine = Machine()
     monkeypatch.setattr(runtime, "cupy", lambda: machine.cupy)
-    monkeypatch.setattr(kernel, "_cupy", lambda: machine.cupy)
     monkeypatch.setattr(compiler, "binary", binary)
     monkeypatch.setattr(dispatch, "_kernels", {})
     runtime._present.cache_clear()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.cuda import programs
-from tlm.backend.cuda import kernel as module
 from tlm.backend.cuda import runtime
 from tlm.backend.cuda.emitter import emit
 from tlm.backend.cuda.kernel import Kernel
@@ -62,7 +61,6 @@ class Device:
 @pytest.fixture
 def device(monkeypatch):
     made = Device()
-    monkeypatch.setattr(module, "_cupy", lambda: made)
     monkeypatch.setattr(runtime, "cupy", lambda: made)
     return made
 

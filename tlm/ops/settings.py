@@ -161,6 +161,6 @@ def _named(name: str) -> Target:
 
 def _present() -> Target:
     """The GPU of this machine; BackendError where there is none."""
-    from ..backend.cuda.kernel import device
+    from ..backend.cuda.runtime import present
 
-    return Target(f"sm_{device()}")
+    return present()

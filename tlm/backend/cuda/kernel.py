@@ -12,10 +12,8 @@ from ...errors import ArgumentError
 from ...ir.dtypes import to_numpy
 from ...ir.nodes import Buffer, Program
 from ...target import Target
+from . import runtime
 from .emitter import STATIC_SHARED, Launch, Source, emit
-from .runtime import capturing
-from .runtime import cupy as _cupy
-from .runtime import device as device
 from .stats import Stats
 
 _ALIGNMENT = 16
@@ -87,7 +85,7 @@ class Kernel:
 
         ArgumentError where shape, dtype or strides differ; BackendError where there is no GPU.
         """
-        cupy = _cupy()
+        cupy = runtime.cupy()
         expected = self.program.parameters
         if len(arrays) != len(expected):
             raise ArgumentError(f"{self.program.name} takes {len(expected)} arrays, got {len(arrays)}")
@@ -98,14 +96,14 @@ class Kernel:
             # CuPy's pool gives freed memory to later work of the same stream only; graphs keep theirs.
             memory = cupy.cuda.alloc(self.workspace)
             room = int(memory.ptr)
-            if capturing(stream):
+            if runtime.capturing(stream):
                 self.captured.append(memory)
         self.call(cupy, int(cupy.cuda.runtime.getDevice()), pointers, stream, room)
 
     def time(self, *arrays: Any, repeats: int = 5, number: int = 0) -> list[float]:
         """Seconds a call on the GPU, `repeats` times, each the mean of `number` calls (0: 2 ms, at most
         1000)."""
-        cupy = _cupy()
+        cupy = runtime.cupy()
         self(*arrays)
         if number < 1:
             number = max(1, min(1000, int(2e-3 / max(self._seconds(cupy, arrays, 1), 1e-7))))

@@ -38,11 +38,6 @@ def current() -> int:
     return int(cupy().cuda.runtime.getDevice())
 
 
-def device() -> str:
-    """The compute capability of the current GPU, as in "90". BackendError where there is no GPU."""
-    return str(cupy().cuda.Device().compute_capability)
-
-
 def present(number: int | None = None) -> Target:
     """GPU `number` (None: the current one) as a target, with its own counts and sizes.
 
