@@ -61,7 +61,7 @@ def test_a_target_that_cannot_run_here_is_refused():
         Measurer(other)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:os.fork.*JAX:RuntimeWarning")
 def test_tuning_after_a_parallel_kernel_and_running_it_in_a_fork():
     program = matmul(64, 64, 64)
     kernel = compile(apply(program, [Parallel("i")]), TWO, cache=False)

@@ -55,7 +55,12 @@ def test_settled_loops_are_equal_wherever_elements_are(part):
 def test_a_loop_of_one_iteration_hides_no_digit():
     # A split that leaves one iteration outside is in the remainder, but not in the quotient made before.
     a, b, c = (Var(n) for n in LOOPS)
-    indices = ((a * 2 + b * 2 + c) % 8, a // 4)
-    access = Access("y", indices, True, Store("y", indices, const(0)), LOOPS, ())
-    assert meet(access, access, frozenset(), {"a": 8, "b": 1, "c": 2}) == {"a", "b", "c"}
-    assert meet(access, access, frozenset(), {"a": 8, "b": 2, "c": 2}) != {"a", "b", "c"}
+    v, w = a * 2 + b * 2 + c, a * 256 + b * 256 + c
+    for indices, extents in (
+        ((v % 8, a // 4), (8, 1, 2)),
+        ((a // 3, w // 48 % 16, w % 48), (6, 1, 256)),
+    ):
+        access = Access("y", indices, True, Store("y", indices, const(0)), LOOPS, ())
+        assert meet(access, access, frozenset(), dict(zip(LOOPS, extents, strict=True))) == set(LOOPS)
+        more = dict(zip(LOOPS, (extents[0], 2, extents[2]), strict=True))
+        assert meet(access, access, frozenset(), more) != set(LOOPS)

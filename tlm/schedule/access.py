@@ -258,9 +258,11 @@ def _reduced(key: Key, limits: list[Limit], extents: Extents) -> Key:
     one iteration are left out, as digits that were simplified before a split made them lack them."""
     match key:
         case Op("floordiv", (y, Const(n))) if int(n) > 0:
-            terms = {k: c for k, c in linear(y).items() if not isinstance(k, str) or extents.get(k) != 1}
+            whole = linear(y)
+            terms = {k: c for k, c in whole.items() if not isinstance(k, str) or extents.get(k) != 1}
             start = terms.pop("", 0)
-            for g in sorted({gcd(c, int(n)) for c in terms.values()} - {1, n}, reverse=True):
+            units = {gcd(c, int(n)) for c in terms.values()} - {1, n}
+            for g in sorted(units | ({1} if len(terms) < len(whole.keys() - {""}) else set()), reverse=True):
                 low, high = _reach({k: c for k, c in terms.items() if c % g}, limits, extents)
                 if low + start % g >= 0 and high + start % g < g:
                     rest: Expr = const(start // g)
