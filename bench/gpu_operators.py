@@ -78,9 +78,11 @@ def program(case: Case) -> Program:
 
 
 def _laid(case: Case, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Operands as the inputs of the program, which may have joined axes."""
-    pairs = zip(program(case).inputs, operands, strict=True)
-    return [laid(b, x.reshape(b.shape)) for b, x in pairs]
+    """Operands as the inputs of the program, which may have joined axes; numbers among the settings are
+    inputs by name."""
+    inputs, numbers = program(case).inputs, dict(case.settings)
+    given = [*operands, *(np.asarray(numbers[b.name]) for b in inputs[len(operands) :])]
+    return [laid(b, x.reshape(b.shape)) for b, x in zip(inputs, given, strict=True)]
 
 
 @lru_cache(maxsize=2)
