@@ -8,28 +8,23 @@ recorded and the rest goes on; the JSON file is replaced as a whole after each l
 
 from __future__ import annotations
 
+import argparse
+import json
+import math
+import os
+import platform
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-# The folder of this file would hide the package `cuda` from CuPy.
-sys.path = [str(ROOT), *(p for p in sys.path if Path(p or ".").resolve() not in (ROOT, ROOT / "bench"))]
+import numpy as np
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import math  # noqa: E402
-import os  # noqa: E402
-import platform  # noqa: E402
-import tempfile  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Callable, Sequence  # noqa: E402
-from typing import Any  # noqa: E402
-
-import numpy as np  # noqa: E402
-
-from bench import cuda_cases, cuda_lines  # noqa: E402
-from bench.cuda_lines import Device, Line  # noqa: E402
-from bench.cuda_timing import OURS, Clock, GpuClock, measure, reason  # noqa: E402
+from bench import cuda_cases, cuda_lines
+from bench.cuda_lines import Device, Line
+from bench.cuda_timing import OURS, Clock, GpuClock, measure, reason
 
 QUICK = 170.0
 """Seconds after which `--quick` starts nothing more."""
@@ -298,13 +293,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="for timing each line, about")
     parser.add_argument("--json", type=Path, default=Path("cuda.json"))
     args = parser.parse_args()
+    # Run as a script, the folder of this file would hide the package `cuda` from CuPy.
+    here = Path(__file__).resolve().parent
+    sys.path = [p for p in sys.path if Path(p or ".").resolve() != here]
     from rich.console import Console
 
     import tlm
     from tlm.backend.cuda import runtime
+    from tlm.errors import BackendError
 
     cases, lines = chosen(args.only, args.quick)
-    cupy = runtime.cupy()
+    try:
+        cupy = runtime.cupy()
+    except BackendError as error:
+        raise SystemExit(str(error)) from None
     try:
         import torch
     except ImportError:

@@ -11,51 +11,43 @@ import numpy as np
 import tlm
 from bench.cuda_cases import dtype_of
 from tlm.ir.nodes import Program
-from tlm.model.shapes import Pair
+from tlm.model.shapes import Pair, Shape
 
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """[batch of] M x K times K x N of halves, summed in f32. `layout`: "t" for a transposed operand, A then
-    B; `activation`: "none" for a product alone, else what follows the sum and a bias."""
+    """A product of halves, summed in f32: `shape`, whose epilogue says what follows the sum."""
 
     dtype: str
-    m: int
-    k: int
-    n: int
-    batch: int
-    layout: str
-    activation: str
+    shape: Shape
 
     @property
     def family(self) -> str:
-        return f"{self.dtype} products"
+        return self.shape.family
 
     @property
     def work(self) -> int:
-        return self.batch * self.m * self.k * self.n
+        return self.shape.work
 
     @property
     def pairs(self) -> frozenset[Pair]:
-        return frozenset({("mk", self.m, self.k), ("kn", self.k, self.n), ("mn", self.m, self.n)})
+        return self.shape.pairs
 
     def __str__(self) -> str:
-        batch = f"{self.batch}x" if self.batch > 1 else ""
-        return f"{self.dtype} {batch}{self.m}x{self.k}x{self.n} {self.layout} {self.activation}"
+        return f"{self.dtype} {self.shape}"
 
     def program(self) -> Program:
         """The unscheduled program."""
-        dtype = dtype_of(self.dtype)
-        outer = (self.batch,) if self.batch > 1 else ()
-        sizes = ((self.m, self.k), (self.k, self.n))
+        s, dtype = self.shape, dtype_of(self.dtype)
+        outer = (s.batch,) if s.batch > 1 else ()
         a, b = [
             np.empty((*outer, *size), dtype) if way == "n" else np.empty((*outer, *size[::-1]), dtype).mT
-            for size, way in zip(sizes, self.layout, strict=True)
+            for size, way in zip(((s.m, s.k), (s.k, s.n)), s.layout, strict=True)
         ]
-        if self.activation == "none":
+        if s.epilogue == "none":
             return tlm.ops.matmul.program(a, b)
-        chosen = None if self.activation == "bias" else self.activation
-        return tlm.ops.linear.program(a, b, np.empty(self.n, dtype), activation=chosen)
+        chosen = None if s.epilogue == "bias" else s.epilogue
+        return tlm.ops.linear.program(a, b, np.empty(s.n, dtype), activation=chosen)
 
 
 def halves(dtype: str, seed: int) -> Iterator[Half]:
@@ -66,5 +58,5 @@ def halves(dtype: str, seed: int) -> Iterator[Half]:
         k = rng.choice((16, 17, 32, 40, 64, 70, 96))
         batch = rng.choice((1, 1, 1, 2, 3))
         layout = rng.choice(("nn", "nn", "nt", "tn", "tt"))
-        activation = "none" if batch > 1 else rng.choice(("none", "none", "bias", "relu"))
-        yield Half(dtype, m, k, n, batch, layout, activation)
+        epilogue = "none" if batch > 1 else rng.choice(("none", "none", "bias", "relu"))
+        yield Half(dtype, Shape(f"{dtype} products", m, k, n, batch, layout, epilogue))

@@ -59,7 +59,7 @@ def test_targets_and_blocks_without_such_instructions_are_refused():
         emit(wide.program, Target("sm_80"))
 
 
-def _products(lanes: int = 32) -> Schedule:
+def _tiles() -> Schedule:
     b = Builder("p")
     x, y = b.input("A", (16, 16), "bf16"), b.input("B", (16, 8), "bf16")
     b.reduce(
@@ -69,7 +69,11 @@ def _products(lanes: int = 32) -> Schedule:
         lambda i, j, k: converted(x[i, k], f32) * converted(y[k, j], f32),
         output=True,
     )
-    s = Schedule(b.build()).split("i", 8).split("j", 2)
+    return Schedule(b.build()).split("i", 8).split("j", 2)
+
+
+def _products(lanes: int = 32) -> Schedule:
+    s = _tiles()
     s.reorder("i.1", "j.0", "k", "i.0", "j.1").fuse("i.1", "j.0")
     if lanes != 32:
         s.split("i.1*j.0", lanes)
@@ -92,16 +96,7 @@ def test_what_is_no_instruction_is_refused():
 
 
 def test_other_orders_of_the_lanes_are_refused():
-    b = Builder("p")
-    x, y = b.input("A", (16, 16), "bf16"), b.input("B", (16, 8), "bf16")
-    b.reduce(
-        "C",
-        (16, 8),
-        {"k": 16},
-        lambda i, j, k: converted(x[i, k], f32) * converted(y[k, j], f32),
-        output=True,
-    )
-    s = Schedule(b.build()).split("i", 8).split("j", 2)
+    s = _tiles()
     s.reorder("j.0", "i.1", "k", "i.0", "j.1").fuse("j.0", "i.1")
     s.cache_write("C", "", "register", ("j.0*i.1", "i.0", "j.1"), "acc")
     s.decompose_reduction("acc", "j.0*i.1").bind("j.0*i.1", "threadIdx.x")

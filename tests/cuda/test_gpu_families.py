@@ -87,7 +87,7 @@ def test_results_are_resumed(tmp_path):
     [
         (Shape("thin", 32, 338, 1), "sm_90", 0),
         (Shape("awkward", 27, 35, 35), "sm_80", 23),
-        (Half("bfloat16", 16, 40, 48, 2, "tn", "none"), "sm_80", 35),
+        (Half("bfloat16", Shape("bfloat16 products", 16, 40, 48, 2, "tn")), "sm_80", 35),
     ],
     ids=str,
 )
