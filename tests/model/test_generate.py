@@ -9,15 +9,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tlm
 from tlm.errors import ArgumentError
+from tlm.lang import features, options
+from tlm.lang.encode import vectors
 from tlm.model import weights
 from tlm.model.config import Config
+from tlm.model.files import value_path
 from tlm.model.generate import generate
-from tlm.model.infer import Network
+from tlm.model.infer import Network, probabilities
 from tlm.model.shapes import Shape
+from tlm.model.value import ValueModel
 from tlm.space.decide import replay
 from tlm.space.spaces import space_for
 from tlm.target import Target
@@ -75,6 +80,17 @@ def test_samples_differ_and_follow_the_seed(network: Network):
     assert other != first
 
 
+def test_sentences_share_what_they_have_in_common_and_nothing_more(network: Network):
+    """Each option has the probability that it has when the sentence is written alone."""
+    for sentence in generate([SHAPES[0].program()], TARGETS[0], samples=8, seed=1, network=network)[0]:
+        session = network.start([vectors(sentence.prompt)])
+        for (choice, index), chances in zip(sentence.decided.choices, sentence.probabilities, strict=True):
+            embedded = network.embed(options.dense(options.pack([choice])))
+            scores = session.scores(np.array([0]), [choice.name], embedded, [len(embedded)])[0]
+            np.testing.assert_allclose(probabilities(scores), chances, rtol=0, atol=1e-9)
+            session.pick(np.array([0]), embedded[[index]])
+
+
 def test_arguments_are_checked(network: Network):
     assert generate([], TARGETS[0], network=network) == []
     with pytest.raises(ArgumentError, match="samples >= 1 and temperature > 0"):
@@ -83,18 +99,28 @@ def test_arguments_are_checked(network: Network):
         generate([SHAPES[0].program()], TARGETS[0], temperature=0.0, network=network)
 
 
+def dice_value_model() -> ValueModel:
+    """A value model with an opinion about every column, and no reason for it."""
+    rng, sizes = np.random.default_rng(3), [("w1", features.LENGTH, 8), ("w2", 8, 8), ("w3", 8, 1)]
+    made = {name: rng.normal(size=(2, rows, columns)) / rows**0.5 for name, rows, columns in sizes}
+    made |= {f"b{n}": np.zeros((2, 1, width)) for n, width in ((1, 8), (2, 8), (3, 1))}
+    weights = {name: array.astype(np.float32) for name, array in made.items()}
+    zeros, ones = np.zeros(features.LENGTH, np.float32), np.ones(features.LENGTH, np.float32)
+    return ValueModel(features.ALL, zeros, ones, weights)
+
+
 CHILD = """
 import json, sys
 from pathlib import Path
 from tlm.model.generate import generate
 from tlm.model.shapes import Shape
-from tlm.model.weights import load
+from tlm.model.weights import load, load_value
 from tlm.target import Target
-network = load(Path(sys.argv[1]))
+network, value = load(Path(sys.argv[1])), load_value(Path(sys.argv[1]))
 programs = [Shape("x", 128, 96, 160).program(), Shape("x", 33, 65, 97).program()]
-found = generate(programs, Target("avx512", threads=2), samples=4, seed=2, network=network)
+found = generate(programs, Target("avx512", threads=2), samples=4, seed=2, network=network, value=value)
 heavy = [m for m in ("jax", "flax", "optax", "orbax") if m in sys.modules]
-print(json.dumps([[s.decided.values for s in made] for made in found] + [heavy]))
+print(json.dumps([[(s.decided.values, s.value) for s in made] for made in found] + [heavy]))
 """
 
 
@@ -103,6 +129,8 @@ def test_same_sentences_in_any_process_without_jax(
 ):
     path = tmp_path / "cpu.safetensors"
     weights.save(path, small_weights, small, {})
+    assert weights.load_value(path) is None
+    dice_value_model().save(value_path(path))
     outputs = set()
     for threads, hashing in (("1", "0"), ("2", "random")):
         env = os.environ | {
@@ -114,4 +142,9 @@ def test_same_sentences_in_any_process_without_jax(
         )
         outputs.add(done.stdout)
     assert len(outputs) == 1
-    assert json.loads(outputs.pop())[-1] == []
+    *found, heavy = json.loads(outputs.pop())
+    assert heavy == []
+    for made in found:
+        expected = [value for _, value in made]
+        assert len(set(expected)) > 1
+        assert expected == sorted(expected, reverse=True)

@@ -125,6 +125,7 @@ def test_training_makes_weights_that_write_and_goes_on_after_a_kill(
     assert order[:5] == ["read", "value", "imagine", "train", "measure"]
     assert order[6:] == ["measure", "read", "value", "imagine", "train"]
     card = weights.card(path)
+    assert weights.load_value(path) is not None
     assert card["round"] == 1
     assert card["recipe"]["imagined"] == 9
     assert card["measured"]["workloads"] >= 8
@@ -180,7 +181,8 @@ def test_evaluation_is_paired_and_goes_on(
     assert row.fraction["one #0"] == row.fraction["one #1"]
     assert row.fraction["one of 8 #0"] >= row.fraction["one #0"]
     assert set(row.fraction) == {
-        "search", "one #0", "one of 8 #0", "one #1", "one of 8 #1", "heuristic", "random", "best of 10 random"
+        "search", "greedy #0", "one #0", "one of 8 #0", "greedy #1", "one #1", "one of 8 #1",
+        "heuristic", "random", "best of 10 random",
     }  # fmt: skip
     summary = first.summary()["search"]
     values = [r.fraction["search"] for r in first.rows]

@@ -14,7 +14,9 @@ from tlm.errors import RecordError
 from tlm.lang import features
 from tlm.lang.encode import prompt
 from tlm.model.fit import Group, fit
+from tlm.model.generate import generate
 from tlm.model.imagine import Effort, Imagination, imagine, imagined, mutate, weights
+from tlm.model.infer import Network
 from tlm.model.shapes import Shape, held_out, training
 from tlm.model.value import ValueModel
 from tlm.space.decide import Decided, at_random, replay, run
@@ -57,6 +59,19 @@ def test_search_with_it_beats_dice(model: ValueModel, cost_of: Cost):
         ratios.append(cost_of(found[0][0]) / np.quantile(dice, 0.1))
         assert [s for _, s in found] == sorted((s for _, s in found), reverse=True)
     assert np.exp(np.mean(np.log(ratios))) < 1.0
+
+
+def test_what_is_written_is_ranked(model: ValueModel, network: Network, cost_of: Cost):
+    ratios = []
+    for shape in held_out()[:8]:
+        drawn = generate([shape.program()], TARGET, samples=12, seed=3, network=network)[0]
+        liked = generate([shape.program()], TARGET, samples=12, seed=3, network=network, value=model)[0]
+        assert {s.decided for s in drawn} == {s.decided for s in liked}
+        expected = [s.value for s in liked]
+        assert None not in expected
+        assert expected == sorted(expected, key=lambda v: -(v or 0.0))
+        ratios.append(cost_of(liked[0].decided) / np.mean([cost_of(s.decided) for s in drawn]))
+    assert np.exp(np.mean(np.log(ratios))) < 0.9
 
 
 def test_stored_model_is_the_same(model: ValueModel, tmp_path: Path):

@@ -13,6 +13,7 @@ from tlm.errors import RecordError
 from tlm.lang import options
 from tlm.model import weights
 from tlm.model.config import Config
+from tlm.model.files import digest, value_path
 from tlm.model.infer import Network
 from tlm.space.choice import Choice, Option
 
@@ -37,6 +38,15 @@ def test_round_trip(stored: Path, network: Network):
     assert weights.load(stored) is weights.load(stored)
     np.testing.assert_array_equal(embedded(stored), network.embed(options.dense(options.pack([CHOICE]))))
     assert sorted(p.name for p in stored.parent.iterdir()) == ["cpu.json", "cpu.safetensors"]
+
+
+def test_another_value_model_is_another_digest(stored: Path):
+    alone = digest(stored)
+    value_path(stored).write_bytes(b"one")
+    one = digest(stored)
+    value_path(stored).write_bytes(b"two")
+    assert len({alone, one, digest(stored)}) == 3
+    assert digest(stored.with_name("absent.safetensors")) == ""
 
 
 def test_rows_follow_their_names_when_the_vocabulary_changes(stored: Path, small_weights: dict[str, Any]):

@@ -6,7 +6,6 @@ their ratios are paired. What was done is read from the file of rows, so a kille
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -27,12 +26,14 @@ from ..space.decide import Decide, at_random, run
 from ..space.spaces import space_for
 from ..target import Target, host
 from . import weights
+from .files import digest
 from .generate import generate
 from .infer import Network
 from .progress import Progress, silent
 from .shapes import PRODUCTS, RARE, Work, held_out
+from .value import ValueModel
 
-SAMPLES, RANDOM = 8, 10
+SAMPLES, MEASURED, RANDOM = 16, 8, 10
 _PRODUCTS = {*PRODUCTS, *RARE, "common"}
 
 
@@ -48,10 +49,13 @@ Search = Callable[..., Found]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One shape. By way ("search", "one", "one of 8", "heuristic", "random", "best of 10 random"; with
-    several models "one #0" and so on): `fraction` time of the search's program / time (without a search, of
-    the fastest way), 0 where it failed; `seconds` of work until the program is known; `microseconds` of one
-    run."""
+    """One shape.
+
+    By way ("search", "greedy", "one", "one of 8", "heuristic", "random", "best of 10 random"; with several
+    models "one #0" and so on): `fraction` time of the search's program / time (without a search, of the
+    fastest way), 0 where it failed; `seconds` of work until the program is known; `microseconds` of one run.
+    "greedy" is what the language model writes first, "one" what its value model likes best of 16.
+    """
 
     shape: str
     family: str
@@ -142,9 +146,9 @@ def evaluate(
     """
     machine = target or host().with_threads(1)
     models = _models(model_dirs, machine.kind)
-    networks = {name: weights.load(path) for name, path in models.items()}
+    networks = {name: (weights.load(path), weights.load_value(path)) for name, path in models.items()}
     chosen = shapes if isinstance(shapes, Sequence) else held_out()[:shapes]
-    digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in models.items()}
+    digests = {name: digest(path) for name, path in models.items()}
     about = {"models": digests, "trials": trials, "seed": seed, "target": machine.key}
     if estimates:
         about["estimates"] = estimates
@@ -222,7 +226,7 @@ class _Ways:
     """How the contenders of one shape are found, and timed against each other."""
 
     target: Target
-    networks: Mapping[str, Network]
+    networks: Mapping[str, tuple[Network, ValueModel | None]]
     trials: int
     seed: int
     heuristic: Decide | None
@@ -233,8 +237,8 @@ class _Ways:
         seconds: dict[str, float] = {}
         if searched is not None:
             chosen["search"], seconds["search"] = searched.best, searched.seconds
-        for name, network in self.networks.items():
-            self._generated(program, name, network, measurer, chosen, seconds)
+        for name, model in self.networks.items():
+            self._generated(program, name, model, measurer, chosen, seconds)
         if self.heuristic is not None:
             began = time.perf_counter()
             chosen["heuristic"] = run(space_for(program, self.target), self.heuristic).values
@@ -254,19 +258,25 @@ class _Ways:
         self,
         program: Program,
         name: str,
-        network: Network,
+        model: tuple[Network, ValueModel | None],
         measurer: Measurer,
         chosen: dict[str, Values | None],
         seconds: dict[str, float],
     ) -> None:
+        network, value = model
         began = time.perf_counter()
-        greedy = generate([program], self.target, network=network)[0][0].decided.values
-        chosen[f"one{name}"], seconds[f"one{name}"] = greedy, time.perf_counter() - began
+        greedy = generate([program], self.target, network=network)[0][0]
+        chosen[f"greedy{name}"], seconds[f"greedy{name}"] = greedy.decided.values, time.perf_counter() - began
         began = time.perf_counter()
-        many = generate([program], self.target, samples=SAMPLES, seed=self.seed, network=network)[0]
-        records = measurer.measure(program, [s.decided.values for s in many], kind="eval", thorough=True)
-        chosen[f"one of {SAMPLES}{name}"] = _fastest(records)
-        seconds[f"one of {SAMPLES}{name}"] = time.perf_counter() - began
+        many = generate(
+            [program], self.target, samples=SAMPLES, seed=self.seed, network=network, value=value
+        )[0]
+        chosen[f"one{name}"], seconds[f"one{name}"] = many[0].decided.values, time.perf_counter() - began
+        wanted = [s.decided.values for s in many[:MEASURED]]
+        chosen[f"one of {MEASURED}{name}"] = _fastest(
+            measurer.measure(program, wanted, kind="eval", thorough=True)
+        )
+        seconds[f"one of {MEASURED}{name}"] = time.perf_counter() - began
 
 
 def _fastest(records: Sequence[Record]) -> Values | None:

@@ -34,7 +34,7 @@ class Group:
 
 
 def fit(
-    groups: Sequence[Group], *, seed: int = 0, networks: int = 3, hidden: int = 128, steps: int = 1500
+    groups: Sequence[Group], *, seed: int = 0, networks: int = 8, hidden: int = 128, steps: int = 1500
 ) -> ValueModel:
     """An ensemble fitted to measurements; each network sees other batches and starts elsewhere.
 

@@ -1,12 +1,15 @@
 """Sentences from the model: every choice of a space is answered by the scores of its legal options.
 
-Greedy unless asked otherwise; many programs advance in lockstep, so that each step is one batch.
+The first sentence is greedy, the others are drawn; all advance in lockstep, so that each step is one batch,
+and those that have said the same so far are one row of it. Where there is a value model, it ranks what was
+written: choices that are each likely need not go together, and only a whole sentence shows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,17 +21,20 @@ from ..space.choice import Choice
 from ..space.decide import Decided, run_many
 from ..space.spaces import space_for
 from ..target import Target
-from .infer import Network, best, probabilities
-from .weights import load, shipped
+from .infer import Floats, Network, Session, best, probabilities
+from .value import ValueModel
+from .weights import load, load_value, shipped
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A generated program. `probabilities`: for each decision, the probability of every option."""
+    """A generated program. `probabilities`: for each decision, the probability of every option. `value`: what
+    the value model expects of it, log(best / seconds); None where none was asked."""
 
     prompt: Prompt
     decided: Decided
     probabilities: tuple[tuple[float, ...], ...]
+    value: float | None = None
 
     @property
     def log_probability(self) -> float:
@@ -45,55 +51,95 @@ def generate(
     temperature: float = 1.0,
     seed: int = 0,
     network: Network | None = None,
+    value: ValueModel | None = None,
 ) -> list[list[Sentence]]:
-    """For each program the greedy sentence, then up to `samples` - 1 different ones drawn with `temperature`.
+    """For each program the greedy sentence and up to `samples` - 1 different ones drawn with `temperature`.
 
-    The same arguments give the same sentences in any process. `network` None: the package's
-    weights for the target's kind.
+    They come in the order in which `value` likes them, best first; without it, as they were drawn. The same
+    arguments give the same sentences in any process. `network` None: the package's weights for the target's
+    kind, and their value model.
     """
     if samples < 1 or not temperature > 0:
         raise ArgumentError(f"samples >= 1 and temperature > 0 are needed, got {samples} and {temperature}")
     if not programs:
         return []
-    net = network or load(shipped(target.kind))
+    if network is None:
+        network, value = load(shipped(target.kind)), load_value(shipped(target.kind))
     draws = 1 if samples == 1 else 1 + 2 * (samples - 1)
-    numbered = [(program, draw) for program in programs for draw in range(draws)]
-    sentences = _lockstep(net, numbered, target, temperature, seed)
+    sentences = _lockstep(network, programs, draws, target, temperature, seed)
     found = []
     for first in range(0, len(sentences), draws):
         different = {s.decided.values: s for s in reversed(sentences[first : first + draws])}
-        found.append(
-            [s for s in sentences[first : first + draws] if different[s.decided.values] is s][:samples]
-        )
+        kept = [s for s in sentences[first : first + draws] if different[s.decided.values] is s][:samples]
+        found.append(kept if value is None else ranked(kept, value))
     return found
 
 
+def ranked(sentences: Sequence[Sentence], value: ValueModel) -> list[Sentence]:
+    """Sentences of one program, those first that the value model expects to be fastest."""
+    scores = value.scores(sentences[0].prompt, [s.decided.choices for s in sentences], exact=True)
+    # Rounded, so that sums in another order on another machine do not change which is first.
+    rated = [replace(s, value=round(float(v), 6)) for s, v in zip(sentences, scores, strict=True)]
+    return sorted(rated, key=lambda s: -(s.value or 0.0))
+
+
 def _lockstep(
-    net: Network, numbered: list[tuple[Program, int]], target: Target, temperature: float, seed: int
+    net: Network, programs: Sequence[Program], draws: int, target: Target, temperature: float, seed: int
 ) -> list[Sentence]:
-    prompts = [prompt(program, target) for program, _ in numbered]
-    session = net.start([vectors(p) for p in prompts])
+    prompts = [prompt(program, target) for program in programs]
+    session = net.start([vectors(p) for p in prompts], draws)
+    total = len(programs) * draws
     # A generator of its own for each sentence, so that the others in the batch do not change what it draws.
-    random = [np.random.default_rng([seed, draw]) if draw else None for _, draw in numbered]
-    seen: list[list[tuple[float, ...]]] = [[] for _ in numbered]
+    random = [np.random.default_rng([seed, n % draws]) if n % draws else None for n in range(total)]
+    seen: list[list[tuple[float, ...]]] = [[] for _ in range(total)]
+    row = [n - n % draws for n in range(total)]  # of the session: the first sentence that has said the same
 
     def decide(waiting: list[tuple[int, Choice]]) -> list[int]:
-        numbers = np.array([number for number, _ in waiting])
-        choices = [choice for _, choice in waiting]
-        counts = [len(choice.options) for choice in choices]
-        embedded = net.embed(options.dense(options.pack(choices)))
-        scores = session.scores(numbers, [choice.name for choice in choices], embedded, counts)
-        answers = []
-        for number, row in zip(numbers, scores, strict=True):
-            generator = random[number]
-            seen[number].append(tuple(probabilities(row).tolist()))
-            if generator is None:
-                answers.append(best(row))
-            else:
-                total = np.cumsum(probabilities(row / temperature))
-                answers.append(min(int(np.searchsorted(total, generator.random())), len(row) - 1))
-        session.pick(numbers, embedded[np.cumsum([0, *counts[:-1]]) + np.array(answers)])
+        choices = {row[number]: choice for number, choice in waiting}
+        scores, embedded, first = _scores(net, session, choices)
+        answers = _answers(
+            [row[number] for number, _ in waiting], [random[n] for n, _ in waiting], scores, temperature
+        )
+        chances = {r: tuple(probabilities(s).tolist()) for r, s in scores.items()}
+        said: dict[tuple[int, int], int] = {}
+        for (number, _), answer in zip(waiting, answers, strict=True):
+            seen[number].append(chances[row[number]])
+            row[number] = said.setdefault((row[number], answer), number)
+        split = [(old, new) for (old, _), new in said.items() if old != new]
+        if split:
+            session.fork(*np.array(split).T)
+        picked = np.array([first[old] + answer for old, answer in said])
+        session.pick(np.array(list(said.values())), embedded[picked])
         return answers
 
-    decided = run_many([space_for(program, target) for program, _ in numbered], decide)
-    return [Sentence(p, d, tuple(s)) for p, d, s in zip(prompts, decided, seen, strict=True)]
+    decided = run_many([space_for(program, target) for program in programs for _ in range(draws)], decide)
+    return [
+        Sentence(prompts[n // draws], d, tuple(s)) for n, (d, s) in enumerate(zip(decided, seen, strict=True))
+    ]
+
+
+def _scores(
+    net: Network, session: Session, choices: dict[int, Choice]
+) -> tuple[dict[int, Floats], Floats, dict[int, int]]:
+    """Of the next choice of each row: scores of its options; embeddings of all options; each row's first."""
+    asked = list(choices.values())
+    counts = [len(choice.options) for choice in asked]
+    embedded = net.embed(options.dense(options.pack(asked)))
+    scores = session.scores(np.array(list(choices)), [choice.name for choice in asked], embedded, counts)
+    first = dict(zip(choices, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
+    return dict(zip(choices, scores, strict=True)), embedded, first
+
+
+def _answers(
+    rows: Sequence[int],
+    random: Sequence[np.random.Generator | None],
+    scores: Mapping[int, Floats],
+    temperature: float,
+) -> list[int]:
+    """For each sentence, in row `rows`: the likeliest option, or where it has a generator one drawn."""
+    likeliest = {row: best(s) for row, s in scores.items()}
+    below = {row: np.cumsum(probabilities(s / temperature))[:-1].tolist() for row, s in scores.items()}
+    return [
+        likeliest[row] if generator is None else bisect_left(below[row], generator.random())
+        for row, generator in zip(rows, random, strict=True)
+    ]

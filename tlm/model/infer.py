@@ -38,10 +38,10 @@ class Network:
                 self._w[bias] = self._w[bias] + offset @ self._w[kernel]
                 self._w[kernel] = gain[:, None] * self._w[kernel]
 
-    def start(self, prompts: Sequence[NDArray[np.float32]]) -> Session:
+    def start(self, prompts: Sequence[NDArray[np.float32]], copies: int = 1) -> Session:
         """Read prompts, each f32 (phrases, len(PROMPT_COLUMNS)); the session then answers choices in
-        lockstep."""
-        return Session(self, prompts)
+        lockstep, for up to `copies` sentences of each prompt."""
+        return Session(self, prompts, copies)
 
     def linear(self, name: str, x: Floats) -> Floats:
         bias = self._w.get(f"{name}.bias", 0.0)
@@ -64,26 +64,31 @@ class Network:
 
 
 class Session:
-    """N sentences in the making. Keys and values of layer l are kept in arrays (N, H, longest sentence, D /
-    H)."""
+    """N = prompts * copies sentences in the making; keys and values of each layer (N, H, longest, D/H).
 
-    def __init__(self, network: Network, prompts: Sequence[NDArray[np.float32]]) -> None:
+    The sentences of prompt p are the rows p * copies and on. The prompt is read into the first of them;
+    `fork` fills another when it parts from what was said so far.
+    """
+
+    def __init__(self, network: Network, prompts: Sequence[NDArray[np.float32]], copies: int = 1) -> None:
         self._net, c = network, network.config
-        n, self._prompt = len(prompts), max(len(p) for p in prompts)
+        n, self._prompt = len(prompts) * copies, max(len(p) for p in prompts)
         if self._prompt > PROMPT_TOKENS:
             raise ArgumentError(f"a prompt has at most {PROMPT_TOKENS} phrases, got {self._prompt}")
         shape = (c.layers, n, c.heads, self._prompt + c.decisions, c.width // c.heads)
         self._keys, self._values = np.zeros(shape), np.zeros(shape)
         self._made = 0
         self._before = np.broadcast_to(network.table("begin"), (n, c.width)).copy()
-        words = np.zeros((n, self._prompt, prompts[0].shape[1]))
+        words = np.zeros((len(prompts), self._prompt, prompts[0].shape[1]))
         for row, prompt in enumerate(prompts):
             words[row, : len(prompt)] = prompt
         real = np.arange(self._prompt) < np.array([len(p) for p in prompts])[:, None]
-        self._real = np.concatenate([real, np.ones((n, c.decisions), bool)], axis=1)
+        self._real = np.repeat(
+            np.concatenate([real, np.ones((len(prompts), c.decisions), bool)], axis=1), copies, 0
+        )
         x = network.linear("prompt", words) + network.table("position")[: self._prompt]
         seen = np.tri(self._prompt, dtype=bool) & real[:, None]
-        self._forward(x, np.arange(n), 0, seen[:, None])
+        self._forward(x, np.arange(0, n, copies), 0, seen[:, None])
 
     def scores(
         self, numbers: NDArray[np.int64], asked: Sequence[str], options: Floats, counts: Sequence[int]
@@ -105,6 +110,12 @@ class Session:
         split = np.split(options, np.cumsum(counts)[:-1])
         self._made += 1
         return [part @ row for part, row in zip(split, state, strict=True)]
+
+    def fork(self, rows: NDArray[np.int64], into: NDArray[np.int64]) -> None:
+        """The sentences `into` become copies of `rows`; before `pick`."""
+        end = self._prompt + self._made
+        self._keys[:, into, :, :end] = self._keys[:, rows, :, :end]
+        self._values[:, into, :, :end] = self._values[:, rows, :, :end]
 
     def pick(self, numbers: NDArray[np.int64], embedded: Floats) -> None:
         """Continue each of the sentences `numbers` with its picked option, (sentences, D)."""

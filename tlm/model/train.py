@@ -28,6 +28,7 @@ from ..target import Target, host
 from . import data, weights
 from .collect import Job, jobs
 from .config import Config
+from .files import value_path
 from .fleet import Fleet, of_host
 from .generate import generate
 from .imagine import Effort, Imagination, imagine_many
@@ -114,6 +115,7 @@ def run_recipe(
             _propose(recipe, store_path, out / f"round{number}", number, path, fleet, progress)
     final = out / path.name
     shutil.copyfile(path.with_suffix(".json"), final.with_suffix(".json"))
+    shutil.copyfile(value_path(path), value_path(final))
     shutil.copyfile(path, final)
     return final
 
@@ -160,7 +162,7 @@ def _round(
     )  # fmt: skip
     programs = sum(len(w.programs) for w in workloads)
     progress("read", 1, 1, f"{programs} programs of {len(workloads)} workloads, {unused} records unused")
-    value = here / "value.safetensors"
+    value = value_path(path)
     if not value.exists():
         _fit_value(workloads, value, recipe.value_steps, seed, progress)
     share = 1.0 if number == recipe.rounds - 1 else _EARLY

@@ -38,16 +38,21 @@ class ValueModel:
     scale: Floats
     weights: dict[str, Floats]
 
-    def scores(self, prompt: Prompt, many: Sequence[Picked], caution: float = 0.5) -> Floats:
+    def scores(
+        self, prompt: Prompt, many: Sequence[Picked], *, caution: float = 0.5, exact: bool = False
+    ) -> NDArray[np.floating]:
         """Predicted log(best / seconds) of programs of one workload, less `caution` deviations of the
-        ensemble."""
-        each = self.predict(features.matrix(prompt, many, self.columns))
-        return np.asarray(each.mean(0) - caution * each.std(0), np.float32)
+        ensemble.
 
-    def predict(self, x: Floats) -> Floats:
+        exact: in f64, so that sums in another order differ by 1e-12 or so.
+        """
+        each = self.predict(features.matrix(prompt, many, self.columns), np.float64 if exact else np.float32)
+        return np.asarray(each.mean(0) - caution * each.std(0))
+
+    def predict(self, x: Floats, dtype: type[np.floating] = np.float32) -> NDArray[np.floating]:
         """The prediction of each network, (E, n), for the used columns of n programs."""
-        h = (x - self.mean) * self.scale
-        w = self.weights
+        h = ((x - self.mean) * self.scale).astype(dtype)
+        w = {name: array.astype(dtype, copy=False) for name, array in self.weights.items()}
         out = []
         for e in range(len(w["w1"])):
             y = np.maximum(h @ w["w1"][e] + w["b1"][e], 0)

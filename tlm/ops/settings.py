@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
+from ..model.files import digest
 from ..target import Target, host
 
 ACTIVATION_NAMES = ("relu", "gelu", "silu", "sigmoid", "tanh")
@@ -69,13 +69,14 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """The language model writes `samples` sentences; with `measure`, so many are timed, the fastest kept (for
-    a GPU that is not here: fastest by estimate).
+    """The language model writes up to `samples` different sentences, and the one that its value model likes
+    best is used; with `measure`, so many of the best are timed, the fastest kept (for a GPU that is not here:
+    fastest by estimate).
 
     The first sentence is the greedy one, the others are drawn with `temperature` by `seed`.
     """
 
-    samples: int = 1
+    samples: int = 16
     measure: int = 0
     temperature: float = 1.0
     seed: int = 0
@@ -99,7 +100,7 @@ SCHEDULES: dict[str, Config] = {
     "random": Random(),
     "search": Search(),
     "generate": Generate(),
-    "generate+measure": Generate(samples=8, measure=8),
+    "generate+measure": Generate(measure=8),
 }
 
 
@@ -127,8 +128,7 @@ def activation(name: Any) -> str | None:
 @cache
 def weights_digest(kind: str = "cpu") -> str:
     """A hash of the shipped weights for targets of a kind; empty where there are none."""
-    file = Path(__file__).parents[1] / "model" / "weights" / f"{kind}.safetensors"
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else ""
+    return digest(Path(__file__).parents[1] / "model" / "weights" / f"{kind}.safetensors")
 
 
 def machine(target: Any, threads: int | None) -> Target:

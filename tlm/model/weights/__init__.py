@@ -1,5 +1,5 @@
-"""The shipped weights: for each kind of target a safetensors file and its card (JSON), loaded once a
-process."""
+"""The shipped weights: for each kind of target a language model (safetensors), its card (JSON) and the value
+model that ranks what it writes, loaded once a process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from ...errors import RecordError
 from ...lang.vocabulary import OPTION_COLUMNS, PROMPT_COLUMNS
 from ...space.vocabulary import CHOICES
 from ..config import Config
+from ..files import value_path
 from ..infer import Network
+from ..value import ValueModel
 
 Weights = Mapping[str, NDArray[np.float32]]
 
@@ -46,6 +48,13 @@ def available(kind: str = "cpu") -> bool:
 def load(path: Path) -> Network:
     """The network stored at `path`, kept for the process; errors as of `read`."""
     return Network(Config.from_json(card(path).get("config")), read(path))
+
+
+@cache
+def load_value(path: Path) -> ValueModel | None:
+    """The value model of the language model at `path`, None where it has none."""
+    beside = value_path(path)
+    return ValueModel.load(beside) if beside.exists() else None
 
 
 def read(path: Path) -> Weights:
