@@ -7,6 +7,10 @@ from typing import Any
 
 from ..errors import RecordError
 
+SAMPLES = 12
+"""Sentences that are written and ranked unless a call says another number: the best of twice as many is hardly
+better."""
+
 
 @dataclass(frozen=True, slots=True)
 class Config:

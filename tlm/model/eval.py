@@ -26,6 +26,7 @@ from ..space.decide import Decide, at_random, run
 from ..space.spaces import space_for
 from ..target import Target, host
 from . import weights
+from .config import SAMPLES
 from .files import digest
 from .generate import generate
 from .infer import Network
@@ -33,7 +34,7 @@ from .progress import Progress, silent
 from .shapes import PRODUCTS, RARE, Work, held_out
 from .value import ValueModel
 
-SAMPLES, MEASURED, RANDOM = 16, 8, 10
+MEASURED, RANDOM = 8, 10
 _PRODUCTS = {*PRODUCTS, *RARE, "common"}
 
 
@@ -54,7 +55,7 @@ class Row:
     By way ("search", "greedy", "one", "one of 8", "heuristic", "random", "best of 10 random"; with several
     models "one #0" and so on): `fraction` time of the search's program / time (without a search, of the
     fastest way), 0 where it failed; `seconds` of work until the program is known; `microseconds` of one run.
-    "greedy" is what the language model writes first, "one" what its value model likes best of 16.
+    "greedy" is what the language model writes first, "one" what its value model likes best of 12.
     """
 
     shape: str

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
+from ..model.config import SAMPLES
 from ..model.files import digest
 from ..target import Target, host
 
@@ -76,7 +77,7 @@ class Generate:
     The first sentence is the greedy one, the others are drawn with `temperature` by `seed`.
     """
 
-    samples: int = 16
+    samples: int = SAMPLES
     measure: int = 0
     temperature: float = 1.0
     seed: int = 0
