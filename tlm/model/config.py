@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import RecordError
 
 SAMPLES = 12
-"""Sentences that are written and ranked unless a call says another number: the best of twice as many is hardly
+"""Sentences that are written and ranked unless a call says another number: the best of more is hardly
 better."""
 
 
