@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tlm.backend import cache
 
-    monkeypatch.setattr(cache, "directory", lambda: tmp_path / "objects")
+    monkeypatch.setattr(cache, "root", lambda: tmp_path)
 
 
 @pytest.fixture(params=["avx512", "avx2", "sse"])

@@ -92,7 +92,7 @@ def test_one_line_turns_it_off(compiled: list[str]) -> None:
 def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from pathlib import Path
 
-    monkeypatch.setattr(cache, "directory", lambda: Path("/proc/none"))
+    monkeypatch.setattr(cache, "root", lambda: Path("/proc/none"))
     right(plain_matmul(5, 6, 7), target("avx2"))
 
 

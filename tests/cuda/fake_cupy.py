@@ -322,7 +322,7 @@ def _module(machine: Machine) -> Any:
     )  # fmt: skip
 
 
-def binary(source: Any, target: Any) -> tuple[bytes, str]:
+def binary(source: Any, target: Any, *, cached: bool = True) -> tuple[bytes, str]:
     """In place of NVRTC: the text itself, and a log that has what is read from one."""
     lines = [
         f"Compiling entry function '{k.name}' for '{target.isa}'\n"

@@ -1,4 +1,4 @@
-"""What is kept on disk between processes: the folder, the switch, whole files, and object code.
+"""What is kept on disk between processes: the folder, the switch, whole files, and machine code.
 
 A file that cannot be read or is not whole is a miss, and what cannot be written is not kept: neither is an
 error.
@@ -17,6 +17,8 @@ from ..target import Target
 # Bytes kept; the files used longest ago go first. Checked once in so many writes.
 LIMIT, _CHECK_EVERY = 256 << 20, 64
 _MAGIC = b"tlm1"
+OBJECTS, CUBINS = "objects", "cubins"
+"""The folders of machine code: of CPUs and of GPUs."""
 _state = {"on": True, "writes": 0}
 
 
@@ -37,9 +39,9 @@ def root() -> Path:
     return Path(platformdirs.user_cache_dir("tlm", appauthor=False))
 
 
-def directory() -> Path:
-    """Where object code is kept."""
-    return root() / "objects"
+def directory(part: str = OBJECTS) -> Path:
+    """Where machine code of a kind is kept."""
+    return root() / part
 
 
 def write_whole(path: Path, data: bytes) -> bool:
@@ -67,14 +69,15 @@ def generator() -> str:
 
 
 def key(text: str, target: Target, versions: str) -> str:
-    """The name of the object code of IR text: a hash of all that it depends on."""
+    """The name of the machine code of a text: a hash of all that it depends on. `versions`: of what compiles
+    it, with what that is told."""
     parts = (generator(), versions, target.key, text)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def load(key: str) -> bytes | None:
-    """The object code of `key`, None where there is none that is whole."""
-    path = directory() / key
+def load(key: str, part: str = OBJECTS) -> bytes | None:
+    """The machine code of `key`, None where there is none that is whole."""
+    path = directory(part) / key
     try:
         data = path.read_bytes()
         os.utime(path)
@@ -86,9 +89,9 @@ def load(key: str) -> bytes | None:
     return body
 
 
-def save(key: str, code: bytes) -> None:
-    """Keep object code under `key`."""
-    if not write_whole(directory() / key, _MAGIC + hashlib.sha256(code).digest() + code):
+def save(key: str, code: bytes, part: str = OBJECTS) -> None:
+    """Keep machine code under `key`."""
+    if not write_whole(directory(part) / key, _MAGIC + hashlib.sha256(code).digest() + code):
         return
     _state["writes"] += 1
     if _state["writes"] % _CHECK_EVERY == 1:
@@ -96,9 +99,9 @@ def save(key: str, code: bytes) -> None:
 
 
 def trim(limit: int) -> None:
-    """Remove what was used longest ago until at most `limit` bytes are left."""
+    """Remove machine code that was used longest ago until at most `limit` bytes are left."""
     found = []
-    for path in directory().glob("*"):
+    for path in [p for part in (OBJECTS, CUBINS) for p in directory(part).glob("*")]:
         try:
             info = path.stat()
         except OSError:

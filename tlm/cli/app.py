@@ -130,7 +130,7 @@ def bench(
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove everything.")] = False, as_json: Json = False
 ) -> None:
-    """Show, or clear, what is kept on disk: sentences and object code."""
+    """Show, or clear, what is kept on disk: sentences, object code (CPUs) and cubins (GPUs)."""
     from ..ops.caching import clear as clear_all
     from ..ops.caching import usage
 

@@ -35,7 +35,7 @@ class NVRTC:
         from ..space.spaces import space_for
 
         steps = replay(space_for(program, target), values).steps
-        return to_json(steps), pack(compile_program(apply(program, steps), target))
+        return to_json(steps), pack(compile_program(apply(program, steps), target, cache=False))
 
     def runner(self) -> GpuRunner:
         """What checks and times the code, in place of `runner.Runner`."""

@@ -18,8 +18,8 @@ _LIMIT = 1 << 20
 def cache(enabled: bool | None = None) -> bool:
     """Turn caching on disk on or off for this process (`tlm.cache(False)`); returns whether it is on now.
 
-    Covers sentences and object code. While it is off, nothing is read from the cache and nothing is written.
-    Kernels that this process has already compiled stay in use.
+    Covers sentences and machine code of CPUs and GPUs. While it is off, nothing is read from the cache and
+    nothing is written. Kernels that this process has already compiled stay in use.
     """
     if enabled is not None:
         if not isinstance(enabled, bool):

@@ -9,6 +9,7 @@ from ...errors import BackendError
 from ...ir.nodes import Program
 from ...lower.gpu import architecture
 from ...target import Target
+from .. import cache as store
 from .emitter import Source, emit
 from .kernel import Kernel
 from .stats import statistics
@@ -17,13 +18,18 @@ from .stats import statistics
 _lock = threading.Lock()
 
 
-def compile(program: Program, target: Target) -> Kernel:
+_LENGTH = 8
+"""Bytes that tell the length of a log before it, where it is kept with its cubin."""
+
+
+def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:
     """The kernel of a scheduled program for a GPU, which need not be there.
 
-    BackendError where the program is no sequence of launches or above a limit, or NVRTC is missing.
+    With `cache`, machine code is kept on disk and reused by later processes. BackendError where the program
+    is no sequence of launches or above a limit, or NVRTC is missing.
     """
     source = emit(program, target)
-    cubin, log = binary(source, target)
+    cubin, log = binary(source, target, cached=cache)
     return Kernel(program, target, source, cubin, statistics(source, log, target))
 
 
@@ -35,12 +41,49 @@ def options(target: Target) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def binary(source: Source, target: Target) -> tuple[bytes, str]:
-    """(cubin, log of the compiler) of a text. BackendError with the log where it is refused."""
+def binary(source: Source, target: Target, *, cached: bool = True) -> tuple[bytes, str]:
+    """(cubin, log of the compiler) of a text: what an earlier process kept, or NVRTC makes.
+
+    BackendError with the log where NVRTC refuses the text.
+    """
     architecture(target)
+    if not (cached and store.enabled()):
+        return _made(source.text, target)
+    key = store.key(source.text, target, _versions(target))
+    found = _unpacked(store.load(key, store.CUBINS))
+    if found is None:
+        found = _made(source.text, target)
+        store.save(key, _packed(*found), store.CUBINS)
+    return found
+
+
+def _versions(target: Target) -> str:
+    """What the machine code of a text depends on beside it: tlm, NVRTC, and what NVRTC is told."""
+    from ... import __version__
+
+    return f"tlm {__version__}, NVRTC {version()}: {' '.join(options(target))}"
+
+
+def _packed(cubin: bytes, log: str) -> bytes:
+    text = log.encode()
+    return len(text).to_bytes(_LENGTH, "little") + text + cubin
+
+
+def _unpacked(data: bytes | None) -> tuple[bytes, str] | None:
+    """What `_packed` made; None where it is not."""
+    if data is None or len(data) < _LENGTH:
+        return None
+    end = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
+    try:
+        return (data[end:], data[_LENGTH:end].decode()) if end < len(data) else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _made(text: str, target: Target) -> tuple[bytes, str]:
     nvrtc = _nvrtc()
     with _lock:
-        made = nvrtc.createProgram(source.text, "tlm.cu", (), ())
+        made = nvrtc.createProgram(text, "tlm.cu", (), ())
         try:
             nvrtc.compileProgram(made, options(target))
             # The binding leaves out the last byte of the file.
