@@ -11,9 +11,12 @@ from ..errors import DTypeError
 Kind = Literal["float", "int", "uint", "bool"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type: its short name in programs, its bytes, and its name in numpy (or ml_dtypes)."""
+    """An element type: its short name in programs, its bytes, and its name in numpy (or ml_dtypes).
+
+    There is one object of each type, so that they are compared, and hashed, as objects.
+    """
 
     name: str
     bytes: int
@@ -22,6 +25,9 @@ class DType:
 
     def __str__(self) -> str:
         return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return from_numpy, (self.name,)
 
     @property
     def bits(self) -> int:

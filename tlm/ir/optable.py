@@ -57,9 +57,8 @@ def result_dtype(name: str, dtypes: tuple[DType, ...]) -> DType:
         raise DTypeError(f"{name} takes {info.arity} operands, got {len(dtypes)}")
     same = dtypes[1:] if info.rule == "where" else dtypes
     first = same[0]
-    listed = ", ".join(map(str, dtypes))
-    if any(d != first for d in same):
-        raise DTypeError(f"{name} needs operands of one dtype, got {listed}; cast one of them")
+    if any(d is not first for d in same):
+        raise DTypeError(f"{name} needs operands of one dtype, got {_listed(dtypes)}; cast one of them")
     match info.rule:
         case "same":
             return first
@@ -73,12 +72,16 @@ def result_dtype(name: str, dtypes: tuple[DType, ...]) -> DType:
             good = first.is_float
         case "test":
             if not first.is_float:
-                raise DTypeError(f"{name} needs a float operand, got {listed}")
+                raise DTypeError(f"{name} needs a float operand, got {_listed(dtypes)}")
             return boolean
         case "where":
             if dtypes[0] != boolean:
-                raise DTypeError(f"where needs a bool condition, got {listed}")
+                raise DTypeError(f"where needs a bool condition, got {_listed(dtypes)}")
             return first
     if not good:
-        raise DTypeError(f"{name} does not take {listed}")
+        raise DTypeError(f"{name} does not take {_listed(dtypes)}")
     return first
+
+
+def _listed(dtypes: tuple[DType, ...]) -> str:
+    return ", ".join(map(str, dtypes))

@@ -18,12 +18,14 @@ Path = tuple[Stmt, ...]
 
 def paths(root: Stmt, wanted: Callable[[Stmt], bool]) -> Iterator[Path]:
     """The paths of all statements under `root` that are `wanted`, in running order."""
-    stack: list[Path] = [(root,)]
+    stack = [(0, root)]
+    trail: list[Stmt] = []
     while stack:
-        path = stack.pop()
-        if wanted(path[-1]):
-            yield path
-        stack.extend([(*path, part) for part in reversed(parts(path[-1]))])
+        depth, stmt = stack.pop()
+        trail[depth:] = [stmt]
+        if wanted(stmt):
+            yield tuple(trail)
+        stack.extend([(depth + 1, part) for part in reversed(parts(stmt))])
 
 
 def find(root: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
@@ -33,7 +35,19 @@ def find(root: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
 
 def find_loop(root: Stmt, name: str) -> Path | None:
     """The path of the loop over `name`."""
-    return find(root, lambda s: isinstance(s, For) and s.var == name)
+    stack = [(0, root)]
+    trail: list[Stmt] = []
+    while stack:
+        depth, stmt = stack.pop()
+        trail[depth:] = [stmt]
+        # Every step looks for loops by name, mostly far down in chains of loops.
+        while isinstance(stmt, For | Alloc):
+            if isinstance(stmt, For) and stmt.var == name:
+                return tuple(trail)
+            stmt = stmt.body
+            trail.append(stmt)
+        stack.extend([(len(trail), part) for part in reversed(parts(stmt))])
+    return None
 
 
 def find_alloc(root: Stmt, buffer: str) -> Path | None:

@@ -77,6 +77,9 @@ def statements(root: Stmt) -> Iterator[Stmt]:
     while stack:
         stmt = stack.pop()
         yield stmt
+        while isinstance(stmt, For | Alloc):
+            stmt = stmt.body
+            yield stmt
         stack.extend(reversed(parts(stmt)))
 
 
@@ -173,12 +176,27 @@ def substitute_in(stmt: Stmt, values: Mapping[str, Expr]) -> Stmt:
 
 def loads(node: Node) -> Iterator[Load]:
     """Every read under `node`."""
-    return (n for n in walk(node) if isinstance(n, Load))
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Var | Const):
+            continue
+        if isinstance(node, Load):
+            yield node
+        stack.extend(reversed(children(node)))
 
 
 def free_vars(expr: Expr) -> frozenset[str]:
     """Names of the loop variables that `expr` uses."""
-    return frozenset(n.name for n in walk(expr) if isinstance(n, Var))
+    names: set[str] = set()
+    stack: list[Node] = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Var):
+            names.add(node.name)
+        elif not isinstance(node, Const):
+            stack.extend(children(node))
+    return frozenset(names)
 
 
 def reads(node: Node) -> frozenset[str]:
@@ -204,7 +222,14 @@ def writes(stmt: Stmt) -> frozenset[str]:
 
 def loops(stmt: Stmt) -> Iterator[For]:
     """Every loop under `stmt`, outer first."""
-    return (s for s in statements(stmt) if isinstance(s, For))
+    stack = [stmt]
+    while stack:
+        stmt = stack.pop()
+        while isinstance(stmt, For | Alloc):
+            if isinstance(stmt, For):
+                yield stmt
+            stmt = stmt.body
+        stack.extend(reversed(parts(stmt)))
 
 
 def buffers(program: Program) -> dict[str, Buffer]:
