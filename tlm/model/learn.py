@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +46,8 @@ def learn(
     if start is not None:
         _assign(model, start)
     graph, params = nnx.split(model, nnx.Param)
-    warm = max(1, steps // 20)
-    schedule = optax.warmup_cosine_decay_schedule(0.0, rate, warm, max(steps, warm + 1), rate * 0.01)
-    optimizer = optax.chain(
-        optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.98, weight_decay=0.02, mask=_matrices)
-    )
+    optimizer, step = _training(graph, steps, rate)
     state = (params, optimizer.init(params))
-
-    @jax.jit
-    def step(state: Any, batch: Batch) -> Any:
-        params, moments = state
-        value, gradient = jax.value_and_grad(lambda p: loss(nnx.merge(graph, p), batch))(params)
-        update, moments = optimizer.update(gradient, moments, params)
-        return (optax.apply_updates(params, update), moments), value
-
     manager = None if checkpoints is None else _Checkpoints(checkpoints)
     done, state = (0, state) if manager is None else manager.restore(state)
     said = saved = time.monotonic()
@@ -74,6 +63,25 @@ def learn(
     if manager is not None:
         manager.close()
     return flatten(nnx.merge(graph, state[0]))
+
+
+@cache
+def _training(graph: Any, steps: int, rate: float) -> tuple[Any, Any]:
+    """(optimizer, compiled step) of a kind of run: compiling takes seconds, and killed runs go on."""
+    warm = max(1, steps // 20)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, rate, warm, max(steps, warm + 1), rate * 0.01)
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.98, weight_decay=0.02, mask=_matrices)
+    )
+
+    @jax.jit
+    def step(state: Any, batch: Batch) -> Any:
+        params, moments = state
+        value, gradient = jax.value_and_grad(lambda p: loss(nnx.merge(graph, p), batch))(params)
+        update, moments = optimizer.update(gradient, moments, params)
+        return (optax.apply_updates(params, update), moments), value
+
+    return optimizer, step
 
 
 class _Checkpoints:
