@@ -135,6 +135,27 @@ def test_training_makes_weights_that_write_and_goes_on_after_a_kill(
         run_recipe(replace(recipe, steps=5), store, out, progress=progress, resume=True, measure=False)
 
 
+def test_no_steps_fit_only_the_value_model(
+    store: Path, tmp_path: Path, recipe: Recipe, fake_measurer: Any, monkeypatch: pytest.MonkeyPatch,
+    small_weights: dict[str, np.ndarray], small: Config,
+):  # fmt: skip
+    monkeypatch.setattr(module, "Measurer", fake_measurer)
+    start, said = tmp_path / "start.safetensors", []
+    weights.save(start, small_weights, small, {})
+    kept = replace(recipe, steps=0, rounds=1, start=str(start))
+    path = run_recipe(
+        kept, store, tmp_path / "out", progress=lambda what, *_: said.append(what), resume=True, measure=True
+    )
+    assert said == ["read", "value"]
+    assert weights.load_value(path) is not None
+    assert weights.card(path)["recipe"]["steps"] == 0
+    for name, array in weights.read(path).items():
+        np.testing.assert_array_equal(array, small_weights[name])
+    lost = replace(kept, start=None)
+    with pytest.raises(ArgumentError, match=r"steps=0 .* needs start="):
+        run_recipe(lost, store, tmp_path / "lost", progress=lambda *_: None, resume=True, measure=True)
+
+
 def test_held_out_measurements_are_not_trained_on(tmp_path: Path, fake_measurer: Any):
     path = tmp_path / "records.sqlite"
     shapes = [held_out()[0], Shape("x", 64, 96, 160)]

@@ -124,7 +124,10 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder; a killed run goes on from it.")] = Path("training"),
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of generate, measure, train.")] = 2,
     imagined: Annotated[int, typer.Option(min=1, help="Shapes searched with the value model.")] = 3000,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of the language model.")] = 2500,
+    steps: Annotated[
+        int,
+        typer.Option(min=0, help="Training steps of the language model; 0: only its value model is fitted."),
+    ] = 2500,
     seed: Seed = 0,
     start: Annotated[Path | None, typer.Option(help="Weights to go on from.")] = None,
     store: StorePath = None,

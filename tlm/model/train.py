@@ -47,8 +47,9 @@ class Recipe:
     """How to train. Every count of a round is scaled down for all rounds but the last.
 
     value_steps: batches for the value model; imagined: shapes searched with it; steps: batches of `size`
-    sentences for the GPT; proposals: shapes of which `samples` generated programs are measured after each
-    round but the last; start: a file of weights to go on from.
+    sentences for the GPT, 0 keeps that of `start` and fits only the value model; proposals: shapes of which
+    `samples` generated programs are measured after each round but the last; start: a file of weights to go on
+    from.
     """
 
     seed: int = 0
@@ -106,6 +107,8 @@ def run_recipe(
     fleet: Fleet | None = None,
 ) -> Path:
     """`train` with every knob."""
+    if not recipe.steps and recipe.start is None:
+        raise ArgumentError("steps=0 fits only the value model of weights that exist: it needs start=")
     fleet = fleet or of_host(families, Measurer)
     _open(out, recipe, fleet, resume)
     for number in range(recipe.rounds):
@@ -165,19 +168,23 @@ def _round(
     value = value_path(path)
     if not value.exists():
         _fit_value(workloads, value, recipe.value_steps, seed, progress)
-    share = 1.0 if number == recipe.rounds - 1 else _EARLY
     first = None if recipe.start is None else Path(recipe.start)
     before = out / f"round{number - 1}" / path.name if number else first
-    how = Imagination(value, before, seed, recipe.effort, fleet.judge, _JUDGED)
-    sentences = _imagine(how, here / "imagined", max(1, int(recipe.imagined * share)), fleet, progress)
-    corpus = data.concatenate([*sentences, fastest(workloads, recipe.effort.tau)])
-    trained = _learn(recipe, corpus, here, before, max(1, int(recipe.steps * share)), progress)
+    sentences, trained = 0, None if before is None else weights.read(before)
+    if recipe.steps:
+        share = 1.0 if number == recipe.rounds - 1 else _EARLY
+        how = Imagination(value, before, seed, recipe.effort, fleet.judge, _JUDGED)
+        found = _imagine(how, here / "imagined", max(1, int(recipe.imagined * share)), fleet, progress)
+        corpus = data.concatenate([*found, fastest(workloads, recipe.effort.tau)])
+        trained = _learn(recipe, corpus, here, trained, max(1, int(recipe.steps * share)), progress)
+        sentences = len(corpus)
+    assert trained is not None
     about: dict[str, Any] = {
         "version": __version__,
         "recipe": asdict(recipe),
         **_source(fleet, {"programs": programs, "workloads": len(workloads)}),
         "targets": sorted({w.target.key for w in workloads}),
-        "sentences": len(corpus),
+        "sentences": sentences,
         "round": number,
         "seconds": round(time.monotonic() - began, 1),
     }
@@ -232,7 +239,12 @@ def imagined_jobs(count: int, seed: int, fleet: Fleet | None = None) -> list[Job
 
 
 def _learn(
-    recipe: Recipe, corpus: data.Corpus, here: Path, before: Path | None, steps: int, progress: Progress
+    recipe: Recipe,
+    corpus: data.Corpus,
+    here: Path,
+    start: weights.Weights | None,
+    steps: int,
+    progress: Progress,
 ) -> weights.Weights:
     from .learn import learn
 
@@ -242,7 +254,7 @@ def _learn(
         steps=steps,
         size=recipe.size,
         seed=recipe.seed,
-        start=None if before is None else weights.read(before),
+        start=start,
         checkpoints=here / "checkpoints",
         report=lambda step, total, loss: progress("train", step, total, f"loss {loss:.3f}"),
     )
