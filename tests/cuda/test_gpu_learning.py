@@ -111,6 +111,7 @@ def test_every_sentence_of_every_family_is_legal_by_whatever_weights(name: str, 
         apply(program, made[0].decided.steps)
 
 
+@pytest.mark.timed
 def test_the_same_sentence_in_any_company_and_in_milliseconds(network: Network):
     programs = [w.program() for w in WORKLOADS]
     together = generate(programs, SM_90, samples=3, seed=4, network=network)

@@ -82,6 +82,7 @@ def test_tuning_after_a_parallel_kernel_and_running_it_in_a_fork():
     assert time.monotonic() - start < 60.0
 
 
+@pytest.mark.timed
 def test_a_small_shape_is_measured_no_slower_than_a_large_one(measurer: Measurer):
     spent = {}
     for size in (16, 256):

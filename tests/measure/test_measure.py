@@ -145,6 +145,7 @@ def test_a_far_slower_candidate_is_run_once(shared: Measurer):
     assert slow.score >= 0.05
 
 
+@pytest.mark.timed
 def test_runs_are_bounded_for_kernels_of_any_speed(shared: Measurer):
     shared.measure(matmul(), [("ok", 0)] * 4)
     spent = []
@@ -172,6 +173,7 @@ def test_batches_reach_the_sink_as_they_are_done(make: Make):
     assert len(records) == 70
 
 
+@pytest.mark.timed
 def test_watch_is_called_and_stops(make: Make):
     measurer = make(limits=Limits(build=60.0, run=60.0))
     calls: list[float] = []
@@ -188,6 +190,7 @@ def test_watch_is_called_and_stops(make: Make):
     assert statuses(measurer.measure(matmul(), [("ok", 1)])) == ["ok"]
 
 
+@pytest.mark.timed
 def test_stopping_a_run_that_hangs(make: Make):
     measurer = make(limits=Limits(build=60.0, run=60.0))
     measurer.measure(matmul(), [("ok", 1)])

@@ -234,6 +234,7 @@ def test_a_bias_as_a_start_is_added_once():
             assert total(np.ones(100, "f4"), threads=threads, schedule=schedule) == 103
 
 
+@pytest.mark.timed
 def test_small_calls_are_quick():
     """Kind O: no recompilation, and little more than the call itself."""
     import time

@@ -59,6 +59,7 @@ def test_small_products_wake_no_worker():
     assert done.stdout.strip() == "0"
 
 
+@pytest.mark.timed
 def test_a_call_of_a_small_product_is_microseconds():
     for a, b in ((A[:2, :2].copy(), B[:2, 0].copy()), (A[:16, :16].copy(), B[:16, :16].copy())):
         matmul(a, b, schedule="heuristic")
