@@ -4,7 +4,8 @@ python -m bench.gpu_product [--arch sm_90] [--dtype f32] [--size 4096] [--schedu
 
 Registers, spills and occupancy are the compiler's; widths and counts are those of the main loop in the
 disassembly. Bank conflicts and traffic of shared memory are counted on the same text with fewer blocks and
-fewer steps of k, run on the CPU in the tests' shim: all blocks and steps make the same addresses.
+fewer steps of k, run on the CPU in the tests' shim: all blocks and steps make the same addresses. What the
+instructions of warpgroups read by themselves is not among that traffic.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,8 +39,6 @@ from tlm.target import Target
 
 DTYPES = {"f32": np.dtype("f4"), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype("f2")}
 WARP = 32
-# Multiply-adds of a thread in one matrix instruction of 16 x 8 x 16.
-PER_INSTRUCTION = {"FFMA": 1, "HMMA": 16 * 8 * 16 // WARP}
 Picks = Mapping[str, Value]
 
 
@@ -76,6 +76,15 @@ class Row:
     write_conflicts: int
 
 
+def per_thread(name: str) -> int:
+    """Multiply-adds of a thread in an instruction: FFMA, HMMA.16816.F32 of a warp, HGMMA.64x256x16.F32 of
+    four."""
+    base, *parts = name.split(".")
+    if base == "HGMMA":
+        return prod(map(int, parts[0].split("x"))) // (4 * WARP)
+    return 16 * 8 * 16 // WARP if base == "HMMA" else 1
+
+
 def operands(m: int, k: int, n: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """Both factors, without memory."""
     return tuple([SimpleNamespace(shape=shape, dtype=dtype) for shape in ((m, k), (k, n))])  # type: ignore[return-value]
@@ -107,7 +116,8 @@ def again(picks: Picks) -> Callable[[Choice, tuple[Any, ...]], int]:
 
 def small(picks: Picks, dtype: str, target: Target, steps: int = 0) -> tuple[Source, shim.Report]:
     """The same block on one tile and a few steps of k, checked: (text, counts)."""
-    m, n, deep = (int(picks[x]) for x in ("cta_m", "cta_n", "cta_k"))
+    # Warpgroups always take 64 steps of k at a time.
+    m, n, deep = int(picks["cta_m"]), int(picks["cta_n"]), int(picks.get("cta_k", 64))
     steps = steps or int(picks.get("stages", 1)) + 1
     a, b = operands(m, deep * steps, n, DTYPES[dtype])
     program = tlm.ops.matmul.program(a, b)
@@ -151,8 +161,9 @@ def figures(kernel: Any, picks: dict[str, Value], size: int, dtype: str, target:
         kernel.shared_bytes,
     ):
         raise ValueError("the small product has another block")
-    multiply = "HMMA" if body.count("HMMA") else "FFMA"
+    multiply = next(x for x in ("HGMMA", "HMMA", "FFMA") if body.count(x))
     multiplies, barriers = body.count(multiply), body.count(BARRIER)
+    work = sum([per_thread(i.name) for i in body.code if i.base == multiply])
     m, n = int(picks["cta_m"]), int(picks["cta_n"])
     each = DTYPES[dtype].itemsize
     near, far = report.total.shared_reads, report.total.shared_writes
@@ -160,10 +171,10 @@ def figures(kernel: Any, picks: dict[str, Value], size: int, dtype: str, target:
     return Row(
         target.name, dtype, size, how, picks, kernel.grid, kernel.block, stats.registers, stats.spills,
         kernel.shared_bytes, stats.blocks, stats.occupancy, multiply, multiplies, barriers,
-        multiplies * PER_INSTRUCTION[multiply] / max(barriers, 1), body.count("LDSM"),
+        work / max(barriers, 1), body.count("LDSM"),
         body.count("LDGSTS"), body.widths("LDG"), body.widths("LDS"), body.widths("STS"),
         2.0 * m * n * size / (size * (m + n) * each + m * n * each),
-        2.0 * m * n * steps / (128.0 * (near.transactions + far.transactions)),
+        2.0 * m * n * steps / (128.0 * max(1, near.transactions + far.transactions)),
         near.transactions - near.ideal, far.transactions - far.ideal,
     )  # fmt: skip
 
@@ -172,7 +183,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "arch": lambda r: r.arch,
     "dtype": lambda r: r.dtype,
     "schedule": lambda r: r.schedule,
-    "tile": lambda r: "x".join(str(r.picks[x]) for x in ("cta_m", "cta_n", "cta_k")),
+    "tile": lambda r: "x".join(str(r.picks.get(x, 64)) for x in ("cta_m", "cta_n", "cta_k")),
     "stages": lambda r: str(r.picks.get("stages", 1)),
     "regs": lambda r: str(r.registers),
     "spills": lambda r: str(r.spills),
@@ -206,7 +217,7 @@ def _widths(found: Mapping[int, int]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--arch", nargs="+", default=["sm_80", "sm_90"])
+    parser.add_argument("--arch", nargs="+", default=["sm_80", "sm_90", "sm_90a"])
     parser.add_argument("--dtype", nargs="+", default=list(DTYPES), choices=list(DTYPES))
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--schedule", help="default: generate where it is offered for GPUs, else heuristic")

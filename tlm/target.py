@@ -66,6 +66,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
         f"sm_{arch}": {"kind": "cuda", "vector_bytes": 16, "l3": 0, **figures}
         for arch, figures in _GPUS.items()
     },
+    "sm_90a": {"kind": "cuda", "vector_bytes": 16, "l3": 0, **_GPUS[90]},
 }
 # What a preset leaves out.
 _COMMON: dict[str, Any] = dict(kind="cpu", fma=True, threads=1, features=())
@@ -93,8 +94,8 @@ _CPUINFO = {
 @dataclass(frozen=True, slots=True, init=False)
 class Target:
     """A machine. `Target(name)` takes the figures of a level ("avx512", "avx2", "sse", "neon", or
-    "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100") or, for "cpu", of this machine; any keyword
-    overrides a figure.
+    "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100") or, for "cpu", of this machine; any
+    keyword overrides a figure.
 
     vector_bytes: width of a vector register. registers: vector registers (GPU: 32-bit ones a multiprocessor).
     l1, l2: bytes a core (GPU: shared memory a multiprocessor, L2 in all); l3: bytes a socket, 0 where none.
@@ -174,6 +175,11 @@ class Target:
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""
         return self._own() | {"features": list(self.features)}
+
+    @property
+    def warpgroups(self) -> bool:
+        """Whether groups of four warps multiply matrices at once (wgmma, of sm_90a alone)."""
+        return self.isa == "sm_90a"
 
     def _own(self) -> dict[str, Any]:
         """The figures that a machine of this kind has."""

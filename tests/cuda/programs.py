@@ -6,9 +6,12 @@ import numpy as np
 
 import tlm
 from tlm.ir.build import Builder
-from tlm.ir.dtypes import f32
-from tlm.ir.nodes import converted, op
-from tlm.schedule import Schedule
+from tlm.ir.dtypes import DTYPES, f32, to_numpy
+from tlm.ir.nodes import Program, converted, op
+from tlm.schedule import Schedule, apply
+from tlm.space.gpu.product import product
+from tlm.space.gpu.product_steps import Cut, Plan, steps
+from tlm.space.gpu.warpgroup import multiply
 
 
 def tiled_product(m=128, n=128, k=32, tile=(8, 8), block=(16, 16), depth=8, dtype="f4") -> Schedule:
@@ -119,3 +122,19 @@ def tensor_product(
             flat += f"*{x}@{name}"
         share(s, flat, (warps[0] * warps[1], 32), 16 // np.dtype("u2" if dtype != "f32" else "f4").itemsize)
     return s
+
+
+def group_product(
+    m=64, n=64, k=64, rows=64, columns=64, turns=1, stages=1, dtype="bf16", turned=False, swap=(1, 8, 1)
+) -> Program:
+    """matmul by matrix instructions of warpgroups: a block has `rows` x `columns` results, and each group of
+    four warps `turns` instructions below each other. With `turned`, B is stored by columns."""
+    kind = to_numpy(DTYPES[dtype])
+    a, b = np.empty((m, k), kind), np.empty((n, k), kind).T if turned else np.empty((k, n), kind)
+    program = tlm.ops.matmul.program(a, b)
+    found = product(program)
+    assert found is not None
+    down = Cut(rows, 1, 2 * turns, 1, 8, True, 8, True, 0, swap)
+    across = Cut(columns, 1, columns // 4, 2, 4, True, 8, turned, 0, swap, 0, 0 if turned else 64)
+    plan = Plan(down, across, 64, 4, 1, 1, stages, 2, True, 16)
+    return apply(program, steps(found.sides, plan, multiply))

@@ -21,6 +21,9 @@ KINDS = (
     "warp",
     "lane",
     "memory",
+    "proxy",
+    "sums",
+    "product",
 )
 # Index: CountKind of state.h.
 COUNTS = (
@@ -38,7 +41,9 @@ class ShimError(AssertionError):
     `kind`: "race" (threads of a block), "blocks" (race between blocks), "pending" (data of a cp.async that
     was not waited for), "bounds", "alignment", "index" (of an array of the text), "barrier" (divergent),
     "warp" (incomplete operation), "lane" (a shuffle from or by a lane outside of the operation), "launch"
-    (limits, arguments), "order" (results that depend on the order of threads), "memory" (the host's).
+    (limits, arguments), "order" (results that depend on the order of threads), "memory" (the host's), "proxy"
+    (a wgmma reads what no fence showed it), "sums" (registers of a wgmma without its fence or wait),
+    "product" (a write to what a wgmma still reads).
     `lines`: numbers of the lines of the text.
     """
 
@@ -245,6 +250,19 @@ def explain(scene: Scene, fault: Mapping[str, Any], threads: Sequence[tuple[int,
             what = f"incomplete warp operation: {text}"
         case "lane":
             what = f"warp operation of {who}: {fault['text'].decode()}, at {here}"
+        case "sums":
+            what = f"{who} {fault['text'].decode()}, at {here}"
+        case "proxy":
+            other = f"{scene.thread(fault['other_thread'])} wrote it at {scene.at(fault['other_pc'])}"
+            what = (
+                f"the wgmma at {here} reads {scene.target(fault)}; {other}, and made no fence.proxy.async "
+                "between that and a barrier"
+            )
+        case "product":
+            what = (
+                f"{who} {_verb(fault['mode'])} {scene.target(fault)} at {here}, which a wgmma that was not "
+                "waited for still reads"
+            )
         case _:
             what = "the host has no memory for the threads of a block"
     where = f"kernel {scene.kernel}, block {_unravel(fault['block'], scene.grid)}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 
+import numpy as np
 import pytest
 
+import tlm
 from tests.cuda import programs, shim
 from tlm.target import Target
 
@@ -14,6 +16,7 @@ pytest.importorskip("cupy_backends.cuda.libs.nvrtc", reason="NVRTC comes with Cu
 
 from bench import gpu_product
 from tlm.backend.cuda import compile, disassembly
+from tlm.backend.cuda.compiler import binary
 from tlm.errors import BackendError
 
 pytestmark = [
@@ -83,6 +86,32 @@ def test_f32_is_rounded_to_tf32_where_the_user_asks_for_matrix_instructions(targ
     assert body.count("LDGSTS") > 0
     assert body.count("LDSM") > 0
     assert body.count("LDS") == 0
+
+
+@pytest.mark.parametrize(("dtype", "turned"), [("bf16", False), ("f16", True)])
+def test_a_large_product_by_warpgroups(dtype, turned):
+    """HGMMA of all columns of the tile, fed by copies of 16 bytes three stages ahead: nothing else is read,
+    and nothing makes the compiler wait after each."""
+    kind, target = gpu_product.DTYPES[dtype], Target("sm_90a")
+    a, b = np.empty((SIZE, SIZE), kind), np.empty((SIZE, SIZE), kind)
+    kernel = tlm.ops.matmul.kernel(a, b.T if turned else b, schedule="heuristic", target=target)
+    body = disassembly.main_loop(max(disassembly.disassemble(kernel.cubin).values(), key=len))
+    assert kernel.stats.spills == kernel.stats.stack == 0
+    assert "serialized" not in binary(kernel.compiled.emitted, target)[1]
+    assert body.count("HGMMA") == 4
+    assert f"HGMMA.64x256x16.F32{'.BF16' if dtype == 'bf16' else ''}" in {i.name for i in body.code}
+    assert body.widths("LDGSTS") == {128: 12}
+    # One fence before them, one wait behind.
+    assert body.count("WARPGROUP") == 2
+    assert all(body.count(x) == 0 for x in ("LDG", "LDS", "STS", "LDSM", "LDL", "STL"))
+
+
+def test_the_figures_of_a_product_by_warpgroups():
+    row = gpu_product.measure(SIZE, "bf16", Target("sm_90a"), "heuristic")
+    assert (row.multiply, row.multiplies, row.barriers, row.spills) == ("HGMMA", 4, 1, 0)
+    assert row.per_barrier == 128 * 256 * 64 / 256
+    assert (row.read_conflicts, row.write_conflicts) == (0, 0)
+    assert row.flops_per_global_byte >= 80
 
 
 def test_listings_are_read_by_line():

@@ -21,7 +21,7 @@ from .walk import reads, walk, writes
 
 # Python allows 20 nested loops in one function.
 _LOOPS_A_FUNCTION = 15
-_SEQUENTIAL = ("serial", "unroll", "tensor")
+_SEQUENTIAL = ("serial", "unroll", "tensor", "warpgroup")
 
 
 def emit(program: Program) -> tuple[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ Memory = Literal["array", "heap", "stack", "register", "shared"]
 LoopKind = Literal[
     "serial", "parallel", "vectorize", "unroll",
     "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z", "vthread",
-    "tensor",
+    "tensor", "warpgroup",
 ]  # fmt: skip
 
 
@@ -207,8 +207,9 @@ class For:
     """for var in range(extent): body.
 
     `kind` says how the iterations may run, never which there are: one after the other ("serial"; "unroll" as
-    copies of the body; "tensor" as part of a matrix instruction), on threads ("parallel"), as the lanes of
-    vectors ("vectorize"), on a GPU's blocks and threads. All but the first three promise that no iteration
+    copies of the body; "tensor" and "warpgroup" as part of a matrix instruction of a warp or of four), on
+    threads ("parallel"), as the lanes of vectors ("vectorize"), on a GPU's blocks and threads. All but the
+    first four promise that no iteration
     touches what another one writes, except that an Update may reduce over its own vectorize or threadIdx
     loop. `unroll` asks the backend to repeat the body that many times in each step of a serial loop (with a
     remainder loop). `bound` (lowering only) is a run-time limit: the loop runs while var < min(extent,

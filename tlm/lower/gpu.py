@@ -105,8 +105,10 @@ def _plain_kind(stmt: Stmt) -> Stmt:
 
 
 def _without_singles(stmt: Stmt) -> Stmt:
-    """`stmt` without loops of one iteration, and with simple index arithmetic."""
-    found = {x.var for x in loops(stmt) if x.extent == 1 and x.bound is None and x.kind not in _BLOCK_AXES}
+    """`stmt` without loops of one iteration, and with simple index arithmetic; the loops of an instruction
+    say what it is."""
+    kept = (*_BLOCK_AXES, "warpgroup")
+    found = {x.var for x in loops(stmt) if x.extent == 1 and x.bound is None and x.kind not in kept}
     zeros: dict[str, Expr] = dict.fromkeys(found, const(0))
 
     def without(s: Stmt) -> Stmt:

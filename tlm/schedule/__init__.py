@@ -25,6 +25,7 @@ from .steps import (
     StorageAlign,
     Swizzle,
     Tensorize,
+    TensorizeGroup,
     Tile,
     Unroll,
     Vectorize,
@@ -38,5 +39,5 @@ __all__ = [
     "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "DoubleBuffer",
     "Fuse", "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt",
     "ReverseInline", "Schedule", "SetScope", "Split", "SplitDimension", "Step", "StorageAlign", "Swizzle",
-    "Tensorize", "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
+    "Tensorize", "TensorizeGroup", "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from .shared import DoubleBuffer, StorageAlign, Swizzle
 from .staging import CacheRead, CacheWrite
 from .steps import from_json, to_json
 from .tensorize import Tensorize
+from .warpgroup import TensorizeGroup
 from .widen import Widen
 
 
@@ -184,6 +185,10 @@ class Schedule:
     def tensorize(self, loop: str) -> Schedule:
         """See `Tensorize`."""
         return self.apply(Tensorize(loop))
+
+    def tensorize_group(self, loop: str) -> Schedule:
+        """See `TensorizeGroup`."""
+        return self.apply(TensorizeGroup(loop))
 
     def widen(self, buffer: str, dtype: str) -> Schedule:
         """See `Widen`."""

@@ -21,13 +21,14 @@ from .scope import SetScope, SplitDimension
 from .shared import DoubleBuffer, StorageAlign, Swizzle
 from .staging import CacheRead, CacheWrite
 from .tensorize import Tensorize
+from .warpgroup import TensorizeGroup
 from .widen import Widen
 
 __all__ = [
     "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "DecomposeReduction", "DoubleBuffer",
     "Fuse", "Inline", "Merge", "Parallel", "PrefetchAhead", "RFactor", "Reorder", "ReverseComputeAt",
     "ReverseInline", "SetScope", "Split", "SplitDimension", "Step", "StorageAlign", "Swizzle", "Tensorize",
-    "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
+    "TensorizeGroup", "Tile", "Unroll", "Vectorize", "Widen", "apply", "from_json", "to_json",
 ]  # fmt: skip
 
 PRIMITIVES: dict[str, type[Step]] = {
@@ -36,7 +37,7 @@ PRIMITIVES: dict[str, type[Step]] = {
         Split, Fuse, Reorder, Tile, Unroll, Vectorize, Parallel, Bind, PrefetchAhead, CacheRead, CacheWrite,
         ComputeAt, ReverseComputeAt, Inline, ReverseInline, RFactor, DecomposeReduction,
         Merge, Widen, SetScope, SplitDimension, StorageAlign, DoubleBuffer,
-        Tensorize, Swizzle,
+        Tensorize, Swizzle, TensorizeGroup,
     )
 }  # fmt: skip
 

@@ -33,7 +33,7 @@ class Tensorize(Step):
 
     def plan(self, program: Program) -> Rewrite:
         path, loop = self.serial(program, self.loop)
-        nest, guards = _unguarded(loop)
+        nest, guards = unguarded(loop)
         found = product(nest)
         if found is None:
             reason = f"{self.loop} and the two loops in it are no sum of products with 2 x 2 results"
@@ -47,8 +47,8 @@ class Tensorize(Step):
         if target.memory != "register" or found.update.init:
             legal = "Use cache_write(memory='register') and decompose_reduction first."
             raise self.refuse(program, f"{target.name} is not summed in registers that start before", legal)
-        self._whole_warps(program, path, lane)
-        self._padded(program, found, guards)
+        whole_warps(self, program, path, lane)
+        padded(self, program, found, guards)
         return lambda: with_body(program, rebuild(path, _marked(nest)))
 
     def _lane(self, program: Program, path: Path) -> For:
@@ -61,22 +61,22 @@ class Tensorize(Step):
             )
         return lanes[0]
 
-    def _whole_warps(self, program: Program, path: Path, lane: For) -> None:
-        """Refuse where some lanes of a warp may skip the instruction."""
-        for stmt in path:
-            if isinstance(stmt, If) and lane.var in free_vars(stmt.cond):
-                raise self.refuse(program, f"a guard on {lane.var} is around it", _PADDED)
 
-    def _padded(self, program: Program, found: Product, guards: tuple[Expr, ...]) -> None:
-        """Refuse guards inside the nest, but where both factors are zero wherever these fail."""
-        extents = extents_of(program.body)
-        for guard in guards:
-            for load in (found.left, found.right):
-                inside = _filled(program, load)
-                if inside is None or implied(guard, extents, (inside,)) is not True:
-                    raise self.refuse(
-                        program, f"{load.buffer} may not be 0 where a guard inside fails", _PADDED
-                    )
+def whole_warps(step: Step, program: Program, path: Path, lane: For) -> None:
+    """Refuse `step` where some threads of the loop `lane` may skip the instruction at `path`."""
+    for stmt in path:
+        if isinstance(stmt, If) and lane.var in free_vars(stmt.cond):
+            raise step.refuse(program, f"a guard on {lane.var} is around it", _PADDED)
+
+
+def padded(step: Step, program: Program, found: Product, guards: tuple[Expr, ...]) -> None:
+    """Refuse `step` for guards inside the nest, but where both factors are zero wherever these fail."""
+    extents = extents_of(program.body)
+    for guard in guards:
+        for load in (found.left, found.right):
+            inside = _filled(program, load)
+            if inside is None or implied(guard, extents, (inside,)) is not True:
+                raise step.refuse(program, f"{load.buffer} may not be 0 where a guard inside fails", _PADDED)
 
 
 _PADDED = "Stage both factors with cache_read(..., pad=True), and tensorize before the copies are split."
@@ -97,14 +97,14 @@ def _filled(program: Program, load: Load) -> Expr | None:
     return None
 
 
-def _unguarded(stmt: Stmt) -> tuple[Stmt, tuple[Expr, ...]]:
+def unguarded(stmt: Stmt) -> tuple[Stmt, tuple[Expr, ...]]:
     """A nest of loops without the guards in it, and these."""
     match stmt:
         case For(body=body):
-            inner, guards = _unguarded(body)
+            inner, guards = unguarded(body)
             return rewrap(stmt, inner), guards
         case If(cond, then, None):
-            inner, guards = _unguarded(then)
+            inner, guards = unguarded(then)
             return inner, (*conjuncts(cond), *guards)
     return stmt, ()
 

@@ -172,7 +172,7 @@ def _count(
     runs = serial * lanes * warps
     work, special, product = _work(leaf)
     # Loops of one matrix instruction are products that take the time of fewer.
-    inside = prod([f.extent for f in around if f.kind == "tensor"])
+    inside = prod([f.extent for f in around if f.kind in ("tensor", "warpgroup")])
     slower = 1.0 if inside == 1 else inside * target.fma_rate / target.tensor_rate
     counts.fma += runs * (work - product) * slower
     counts.flops += serial * lanes * threads * inside * (work + special)

@@ -113,7 +113,8 @@ GPU_RULES: dict[str, Score] = {
         -facts.get("size", 0.0),
     ),
     "form": lambda value, facts: (
-        value in ("tile", "dot", "matrix"), facts.get("stride", 0.0) <= 8, value in ("last", "reduced"),
+        value == "groups", value in ("tile", "dot", "matrix"), facts.get("stride", 0.0) <= 8,
+        value in ("last", "reduced"),
     ),
     "threads": _threads,
     "cta_rows": _rows,

@@ -67,6 +67,9 @@ inline Region* locate(const char* address) {
   return nullptr;
 }
 
+void touch_sums(const char* address, u32 bytes, u32 pc);
+void written_while_read(const Region& region, u64 offset, u32 bytes, u32 mode, u32 pc);
+
 // Locals of the running thread, and constants of the text (which lie before its static shared memory), need no check.
 inline bool is_private(const char* address, u32 mode) {
   if (static_cast<u64>(address - S.thread->stack) < STACK_BYTES) return true;
@@ -76,7 +79,10 @@ inline bool is_private(const char* address, u32 mode) {
 // `align`: what the address must be a multiple of, in bytes. Returns the region, or null for private memory.
 inline Region* access(const void* pointer, u32 bytes, u32 align, u32 mode, u32 pc) {
   auto* address = static_cast<const char*>(pointer);
-  if (static_cast<u64>(address - S.thread->stack) < STACK_BYTES) return nullptr;
+  if (static_cast<u64>(address - S.thread->stack) < STACK_BYTES) {
+    if (!S.thread->sums.empty()) touch_sums(address, bytes, pc);
+    return nullptr;
+  }
   Region* region = locate(address);
   if (!region) {
     if (is_private(address, mode)) return nullptr;
@@ -85,6 +91,7 @@ inline Region* access(const void* pointer, u32 bytes, u32 align, u32 mode, u32 p
   u64 offset = static_cast<u64>(address - region->start);
   if (offset >= region->bytes || offset + bytes > region->bytes) bad_access(OUTSIDE, region, address, bytes, mode, pc);
   if (reinterpret_cast<u64>(address) % align) bad_access(MISALIGNED, region, address, bytes, mode, pc);
+  if (S.reading_count && region->space == SHARED && mode != READ) written_while_read(*region, offset, bytes, mode, pc);
   log_access(pc, 2 * region->space + (mode != READ), address, bytes);
   shadow_access(*region, offset, bytes, mode, pc);
   return region;

@@ -3,7 +3,7 @@
 // Built without sanitizers into a library of its own; kernels are built with -fsanitize=thread and find the hooks here.
 
 #include "async.h"
-#include "warp.h"
+#include "group.h"
 
 State S;
 Traffic T;
@@ -159,9 +159,16 @@ static void start_threads() {
     thread.index[2] = t / size[0] / size[1];
     thread.copies.clear();
     thread.open_group = 0;
+    thread.fences.clear();
+    thread.sums.clear();
+    thread.products.clear();
+    thread.open_products = 0;
+    thread.fenced = false;
     thread.log.clear();
   }
   S.exited = S.at_barrier = 0;
+  if (S.reading_count) memset(S.reading, 0, sizeof S.reading);
+  S.reading_count = 0;
 }
 
 static void run_block(u64 number, const std::vector<u32>& order, u32 group) {

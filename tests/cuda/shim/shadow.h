@@ -96,7 +96,8 @@ inline void shadow_write(const Region& region, Cell& cell, u64 at, u32 bytes, Ac
 inline Access access_now(u32 pc, u32 mode) {
   static constexpr u16 FLAGS[] = {0, WRITES, WRITES | IS_ATOMIC, WRITES | IS_PENDING};
   u32 lane = S.running % WARP;
-  return {pc, S.epoch, S.clock[S.running / WARP][lane][lane], static_cast<u16>(S.running), FLAGS[mode]};
+  u32 fences = static_cast<u32>(S.threads[S.running].fences.size());
+  return {pc, S.epoch, S.clock[S.running / WARP][lane][lane], fences, static_cast<u16>(S.running), FLAGS[mode]};
 }
 
 inline void shadow_access(Region& region, u64 offset, u32 bytes, u32 mode, u32 pc) {

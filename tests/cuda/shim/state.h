@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "fibers.h"
@@ -19,13 +20,14 @@ constexpr u64 SLOT_BYTES = u64(1) << 33, SLOT_LEAD = u64(1) << 32;
 
 enum Space : u32 { GLOBAL, SHARED };
 enum Mode : u32 { READ, WRITE, ATOMIC, ASYNC };
-enum FaultKind : u32 { NONE, RACE, BLOCKS_RACE, PENDING, OUTSIDE, MISALIGNED, LOCAL_INDEX, BARRIER, WARP_OP, LANE, NO_MEMORY };
+enum FaultKind : u32 { NONE, RACE, BLOCKS_RACE, PENDING, OUTSIDE, MISALIGNED, LOCAL_INDEX, BARRIER, WARP_OP, LANE, NO_MEMORY, PROXY, SUMS, PRODUCT };
 enum ThreadState : u32 { READY, AT_BARRIER, AT_WARP_OP, EXITED };
 
 // One access as the shadow remembers it. `epoch` counts barriers over the whole run (0: none yet), so that
 // intervals of earlier blocks and launches are older than the present one's first epoch without clearing anything.
+// `fences`: how many fences of the asynchronous proxy its thread had made.
 struct Access {
-  u32 pc, epoch, clock;
+  u32 pc, epoch, clock, fences;
   u16 thread, flags;
 };
 enum AccessFlags : u16 { WRITES = 1, IS_ATOMIC = 2, IS_PENDING = 4, MANY_THREADS = 8, MANY_BLOCKS = 16 };
@@ -84,6 +86,20 @@ struct WarpRequest {
   int lane, width, predicate;
   u64 bits;
   void* operand[4];
+  u64 more = 0;
+};
+
+// Registers to which products of a warpgroup add; `pending` of these are not waited for.
+struct Sums {
+  float* start;
+  u32 count, pending;
+  bool touched;
+};
+
+struct GroupProduct;
+struct Issued {
+  std::shared_ptr<GroupProduct> product;
+  u32 group;
 };
 
 struct Thread {
@@ -94,6 +110,11 @@ struct Thread {
   std::vector<Log> log;
   std::vector<Copy> copies;
   u32 open_group;
+  std::vector<u32> fences;  // the epochs of its fences of the asynchronous proxy
+  std::vector<Sums> sums;
+  std::vector<Issued> products;
+  u32 open_products;
+  bool fenced;
 };
 
 struct State {
@@ -114,6 +135,8 @@ struct State {
   std::vector<u64> block_numbers;
   Fault fault;
   bool truncated;
+  u32 reading[SHARED_CAPACITY / 16];  // products that still read each piece of 16 bytes of shared memory
+  u64 reading_count;
 };
 
 extern State S;

@@ -34,6 +34,13 @@
 //     tf32 B Kx8:    b[0] (t, g)                           and for k8   b[1] (t+4, g)
 //     (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions"). tf32 reads the upper 19 bits of each register.
 //
+// Matrix products of a warpgroup, 128 threads (wgmma.mma_async.sync.aligned.m64nNk16.f32.<type>.<type>), added to d[0..N/2):
+//     tlm_shim_wgmma_bf16 / _f16(int n, float* d, unsigned long long a, unsigned long long b, int trans_a, int trans_b)
+//     with w = warp of the group, g = lane / 4, t = lane % 4: d[4j + 2h + i] is (16w + 8h + g, 8j + 2t + i); a and b are
+//     matrix descriptors, whose start addresses are tlm_shim_shared_address(const void*)
+//     tlm_shim_wgmma_fence(), tlm_shim_wgmma_commit(), tlm_shim_wgmma_wait<N>()
+//     tlm_shim_fence_proxy_async()          fence.proxy.async.shared::cta
+//
 // Vectors of half types are ushort2, ushort4, uint2 and uint4 (structs of the text's own may be taken apart by the compiler).
 // Half types are stored as unsigned short; conversions round to nearest even, as cvt.rn does:
 //     float tlm_shim_f16_to_f32(unsigned short)      unsigned short tlm_shim_f32_to_f16(float), tlm_shim_f64_to_f16(double)
@@ -183,6 +190,12 @@ void tlm_shim_cp_async_wait_group(int pending);
 void tlm_shim_cp_async_wait_all();
 void tlm_shim_ldmatrix(unsigned* d, const void* row, int count, int transposed);
 void tlm_shim_mma(int shape, float* d, const unsigned* a, const unsigned* b, const float* c);
+void tlm_shim_fence_proxy_async();
+unsigned tlm_shim_shared_address(const void* pointer);
+void tlm_shim_wgmma_fence();
+void tlm_shim_wgmma(int half, int columns, float* sums, unsigned long long left, unsigned long long right, int turned);
+void tlm_shim_wgmma_commit();
+void tlm_shim_wgmma_wait_group(int pending);
 float tlm_shim_f16_to_f32(unsigned short h);
 float tlm_shim_bf16_to_f32(unsigned short h);
 unsigned short tlm_shim_f32_to_f16(float x);
@@ -222,6 +235,15 @@ TLM_SHIM_MMA(m16n8k8_bf16, TLM_SHIM_K8_BF16)
 TLM_SHIM_MMA(m16n8k8_f16, TLM_SHIM_K8_F16)
 TLM_SHIM_MMA(m16n8k8_tf32, TLM_SHIM_K8_TF32)
 TLM_SHIM_MMA(m16n8k4_tf32, TLM_SHIM_K4_TF32)
+
+#define TLM_SHIM_WGMMA(name, half) \
+  TLM_SHIM_INLINE void tlm_shim_wgmma_##name( \
+      int n, float* d, unsigned long long a, unsigned long long b, int trans_a, int trans_b) { \
+    tlm_shim_wgmma(half, n, d, a, b, trans_a | trans_b << 1); \
+  }
+TLM_SHIM_WGMMA(bf16, 0)
+TLM_SHIM_WGMMA(f16, 1)
+template <int pending> TLM_SHIM_INLINE void tlm_shim_wgmma_wait() { tlm_shim_wgmma_wait_group(pending); }
 
 // ---- arithmetic that NVRTC knows without a header
 

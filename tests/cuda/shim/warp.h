@@ -5,7 +5,7 @@
 #include "numbers.h"
 #include "tlm_shim_operations.h"
 
-enum WarpOp : u32 { SHUFFLE_OP = 0, VOTE_OP = 16, LDMATRIX_OP = 32, MMA_OP = 64 };
+enum WarpOp : u32 { SHUFFLE_OP = 0, VOTE_OP = 16, LDMATRIX_OP = 32, MMA_OP = 64, GROUP_OP = 128 };
 
 void wait_as(u32 state, u32 pc);  // stops the running thread until the scheduler serves it
 
@@ -166,8 +166,11 @@ inline void serve_group(u32 warp, u32 group) {
     if (group >> lane & 1) lanes[lane].state = READY;
 }
 
+void try_group(u32 t);  // group.h
+
 // Serves the operation that thread t waits in, if all lanes of its mask that still run have come to it.
 inline void try_warp(u32 t) {
+  if (S.threads[t].request.op == GROUP_OP) return try_group(t);
   u32 warp = t / WARP, mask = S.threads[t].request.mask, op = S.threads[t].request.op, group = mask & existing_lanes(warp);
   Thread* lanes = &S.threads[warp * WARP];
   for (u32 lane = 0; lane < WARP; ++lane) {

@@ -8,6 +8,7 @@ under NVRTC; elsewhere they call functions named tlm_shim_*, with which tests ru
 from __future__ import annotations
 
 from ...ir.dtypes import DType
+from .device_group import GROUP_HELPERS
 
 STORED = {
     "f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double",
@@ -243,6 +244,7 @@ template <int pending> __device__ __forceinline__ void copy_async_wait() {
     **{f"load_matrix_x{n}_trans": _load_matrix(n, True) for n in (1, 2, 4)},
     **{f"mma_m16n8k{d}_{t}": _multiply(d, t, d // 4, d // 8) for d in (16, 8) for t in ("bf16", "f16")},
     **{f"mma_m16n8k{d}_tf32": _multiply(d, "tf32", d // 2, d // 4) for d in (8, 4)},
+    **GROUP_HELPERS,
 }  # fmt: skip
 """Helper functions by name, each after those that it calls."""
 

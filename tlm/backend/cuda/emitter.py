@@ -10,11 +10,12 @@ from ...ir.nodes import Buffer, For, Program
 from ...ir.walk import reads, writes
 from ...lower.gpu import architecture, lower_gpu
 from ...lower.gpu_build import all_nodes
+from ...lower.gpu_descriptor import ALIGNMENT as DESCRIBED
 from ...lower.gpu_tree import AXES, Barrier, Branch, Collective, Kernel, Loop, Nest, Node, Pipeline
 from ...target import Target
 from .device import HELPERS, STORED
+from .group import Groups, described, fenced
 from .names import Names
-from .tensor import Tensors
 from .values import Home
 
 # Shared memory that a kernel may declare; more is one array whose size the launch gives.
@@ -63,7 +64,7 @@ def emit(program: Program, target: Target, *, vectors: bool = True) -> Source:
     names = Names()
     texts, launches, helpers, aligned = [], [], set[str](), False
     for kernel in lowered.kernels:
-        writer = _Writer(kernel, names, vectors, architecture(target))
+        writer = _Writer(kernel, names, vectors, target)
         text, launch = writer.whole(positions)
         used = launch.shared_bytes + launch.static_shared
         if used > target.block_shared:
@@ -93,11 +94,13 @@ def _stage_bytes(buffer: Buffer) -> int:
     return -(-storage(buffer) * buffer.dtype.bytes // _ALIGNMENT) * _ALIGNMENT
 
 
-class _Writer(Tensors):
-    def __init__(self, kernel: Kernel, names: Names, vectors: bool, arch: int) -> None:
+class _Writer(Groups):
+    def __init__(self, kernel: Kernel, names: Names, vectors: bool, target: Target) -> None:
         super().__init__(Names(), vectors)
         self.kernel = kernel
-        self.shape, self.architecture = kernel.block, arch
+        self.shape, self.architecture = kernel.block, architecture(target)
+        self.warpgroups = target.warpgroups
+        self.described, self.fences = described(kernel), fenced(kernel.body)
         self.scratch: list[tuple[str, str, int]] = []
         self.name = names.name(kernel.name)
         self.unique.taken |= names.taken
@@ -142,22 +145,27 @@ class _Writer(Tensors):
 
     def shared_memory(self) -> tuple[list[str], int, int]:
         """(declarations, bytes given at the launch, bytes declared)."""
-        arrays: list[tuple[str, str, int, int]] = []
+        arrays: list[tuple[str, str, int, int, int]] = []
         for name, place in self.kernel.places.items():
             if place.memory == "shared":
                 kind, size = STORED[place.buffer.dtype.name], _stage_bytes(place.buffer)
                 whole = size * self.stages.get(name, 1)
-                arrays.append((self.homes[name].name, kind, whole // place.buffer.dtype.bytes, whole))
+                start = DESCRIBED if name in self.described else _ALIGNMENT
+                count = whole // place.buffer.dtype.bytes
+                arrays.append((self.homes[name].name, kind, count, whole, start))
         for name, kind, count in self.scratch:
             each = {"double": 8, "long long": 8, "short": 2, "signed char": 1, "unsigned char": 1, "bool": 1}
-            arrays.append((name, kind, count, -(-count * each.get(kind, 4) // _ALIGNMENT) * _ALIGNMENT))
+            size = -(-count * each.get(kind, 4) // _ALIGNMENT) * _ALIGNMENT
+            arrays.append((name, kind, count, size, _ALIGNMENT))
+        # What starts at larger multiples comes first, and is whole multiples long: nothing lies in between.
+        arrays.sort(key=lambda a: -a[4])
         total = sum(a[3] for a in arrays)
         if total <= STATIC_SHARED:
-            lines = [f"  __shared__ __align__({_ALIGNMENT}) {k} {n}[{count}];" for n, k, count, _ in arrays]
+            lines = [f"  __shared__ __align__({at}) {k} {n}[{count}];" for n, k, count, _, at in arrays]
             return lines, 0, total
-        lines = [f"  extern __shared__ __align__({_ALIGNMENT}) unsigned char tlm_shared[];"]
+        lines = [f"  extern __shared__ __align__({arrays[0][4]}) unsigned char tlm_shared[];"]
         start = 0
-        for name, kind, _, size in arrays:
+        for name, kind, _, size, _ in arrays:
             lines.append(f"  {kind}* const {name} = reinterpret_cast<{kind}*>(tlm_shared + {start});")
             start += size
         return lines, total, 0
@@ -188,7 +196,7 @@ class _Writer(Tensors):
                 comment = f"{pad}// {', '.join(update.targets)}: {update.combiner} over {over}"
                 return [comment, *self.collective(node, pad)]
             case Barrier():
-                return [pad + "__syncthreads();"]
+                return [*self.fence(pad, id(node) in self.fences), pad + "__syncthreads();"]
             case Loop(loop, body):
                 return [self.head(loop, pad), *self.nodes(body, pad + "  "), pad + "}"]
             case Branch(cond, then, other):
@@ -199,11 +207,15 @@ class _Writer(Tensors):
                 return self.pipeline(node, pad)
         raise TypeError(f"not a node: {node!r}")
 
+    def fence(self, pad: str, wanted: bool) -> list[str]:
+        """What shows instructions that read shared memory by themselves what was written there."""
+        return [pad + self.use("fence_async();")] if wanted else []
+
     def nest(self, node: Nest, pad: str) -> list[str]:
         """Code of single threads: their loop variables, the threads that run it, and the statement."""
         sizes = dict(zip(AXES, self.shape, strict=True))
         bound = {x.kind: x for x in node.threads}
-        self.lane = bound.get("threadIdx.x")
+        self.lane, self.warps = bound.get("threadIdx.x"), bound.get("threadIdx.y")
         conds = []
         lines = []
         for axis in AXES:
@@ -216,7 +228,8 @@ class _Writer(Tensors):
             elif sizes[axis] > 1:
                 conds.append(f"{axis} == 0")
         inner = pad + "  "
-        body = self.copied(node.body, inner) if self.filling else self.statement(node.body, inner)
+        grouped = self.multiplied_by_groups(node, inner)
+        body = grouped or (self.copied if self.filling else self.statement)(node.body, inner)
         head = f"{pad}if ({' && '.join(conds)}) {{" if conds else pad + "{"
         return [pad + self.comment(node), head, *lines, *body, pad + "}"]
 
@@ -242,6 +255,7 @@ class _Writer(Tensors):
         lines.append(self.head(loop, pad))
         lines += [f"{deeper}copy_async_wait<{depth - 1}>();"] if node.copies else []
         lines += [
+            *self.fence(deeper, not self.described.isdisjoint(node.buffers)),
             deeper + "__syncthreads();",
             f"{deeper}const int {ahead} = {self.names[loop.var]} + {depth};",
         ]

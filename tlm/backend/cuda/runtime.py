@@ -61,10 +61,11 @@ def _present(number: int) -> Target:
 
 
 def runs_on(target: Target, number: int) -> bool:
-    """Whether code for `target` runs on a GPU: on the same major version, of the same or a later minor."""
+    """Whether code for `target` runs on a GPU: on the same major version, of the same or a later minor; code
+    with what one architecture alone has ("a"), on that one."""
     major, minor = divmod(int(cupy().cuda.Device(number).compute_capability), 10)
     wanted = divmod(int(target.isa.removeprefix("sm_").rstrip("af")), 10)
-    return wanted[0] == major and wanted[1] <= minor
+    return wanted[0] == major and (wanted[1] == minor if target.isa.endswith("a") else wanted[1] <= minor)
 
 
 class _Handle:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import gcd
 
+from ...lower.gpu import architecture
 from ..choice import Ask, Option, question
 from ..contraction_choices import Facts, ceil, percent, waste
 from . import product_choices as ask
@@ -32,12 +33,12 @@ def offered(f: Figures) -> bool:
     types = left == right and left.name in ("bf16", "f16") and c.out.buffer.dtype.name == "f32"
     inside = c.extent(c.rows.inner) >= ROWS and c.extent(c.columns.inner) >= COLUMNS and f.k >= DEPTH
     # Loops over blocks that are one axis of the grid hide from the instructions what is padding.
-    grid = max(_others(f), ceil(f.m, ROWS), ceil(f.n, COLUMNS)) <= GRID_YZ
-    plain = grid and not f.joined and (_others(f) == 1 or f.k <= ask.LONGEST)
-    return types and inside and plain and c.deep and not c.guarded and int(f.target.isa[3:]) >= FIRST
+    grid = max(others(f), ceil(f.m, ROWS), ceil(f.n, COLUMNS)) <= GRID_YZ
+    plain = grid and not f.joined and (others(f) == 1 or f.k <= ask.LONGEST)
+    return types and inside and plain and c.deep and not c.guarded and architecture(f.target) >= FIRST
 
 
-def _others(f: Figures) -> int:
+def others(f: Figures) -> int:
     """Blocks along all loops but the inner one of each side."""
     return f.outer * f.c.extent(*f.c.rows.loops[:-1], *f.c.columns.loops[:-1])
 
@@ -154,13 +155,13 @@ def plan(f: Figures) -> Ask:
     c = f.c
     wide = c.extent(c.rows.inner), c.extent(c.columns.inner)
     rows = yield from _rows(f, wide[0])
-    others, blocks_m = _others(f), ceil(wide[0], rows)
-    columns = yield from _columns(f, wide[1], rows, others * blocks_m)
+    around, blocks_m = others(f), ceil(wide[0], rows)
+    columns = yield from _columns(f, wide[1], rows, around * blocks_m)
     tile, blocks_n = (rows, columns), ceil(wide[1], columns)
-    blocks = others * blocks_m * blocks_n
+    blocks = around * blocks_m * blocks_n
     down = yield from _down(f, tile, blocks)
     warp = down, (yield from _across(f, tile, blocks, down))
-    slices = yield from ask.slices(f, blocks, others == 1, cost(f, tile, warp))
+    slices = yield from ask.slices(f, blocks, around == 1, cost(f, tile, warp))
     deep = yield from _deep(f, tile, warp, ceil(f.k, slices))
     part = part_of(f.k, slices, deep)
     sides = c.rows, c.columns
@@ -174,16 +175,16 @@ def plan(f: Figures) -> Ask:
     way = yield from _align(f, tile, deep, warp)
     ahead = yield from ask.stages(f, ceil(part, deep), cost(f, tile, warp, deep, way))
     written = yield from _turns(f, warp[0] * warp[1], deep // DEPTH)
-    order = yield from ask.raster(f, blocks_m, blocks_n, tile, others == 1 and slices == 1)
+    order = yield from ask.raster(f, blocks_m, blocks_n, tile, around == 1 and slices == 1)
     after = yield from ask.epilogue(f, c.elementwise)
     apart = 0 if isinstance(way, str) else way
     swaps = [m.swap if way == SWAPPED else None for m, _ in copies(f, tile, deep)]
     m = Cut(rows, 1, 2 * warp[0], 1, 8, True, copy[0], along_k(f.c, sides[0]), apart, swaps[0])
     n = Cut(columns, 1, 2 * warp[1], 2, 4, True, copy[1], along_k(f.c, sides[1]), apart, swaps[1])
-    return Plan(m, n, deep, written, slices, order, ahead, _result(f), after == "fused", DEPTH)
+    return Plan(m, n, deep, written, slices, order, ahead, result(f), after == "fused", DEPTH)
 
 
-def _result(f: Figures) -> int:
+def result(f: Figures) -> int:
     """The width of the vectors in which a thread stores its results: two neighbours that are aligned."""
     c, loop = f.c, f.c.columns.inner
     steps = [abs(step) for name, step in c.out.strides if name != loop]

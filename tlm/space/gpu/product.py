@@ -21,7 +21,7 @@ from ..choice import Ask, Option, Space, question
 from ..contraction_choices import Facts, ceil
 from ..conv_problem import Convolution, Side, convolution, factors
 from ..problem import Contraction, contraction, nests
-from . import dot, matrix
+from . import dot, matrix, warpgroup
 from . import product_choices as ask
 from .banks import SWAPPED, Swap, Turned
 from .limits import Cost
@@ -80,6 +80,9 @@ def product_space(problem: Product, target: Target) -> Space:
     if how == "dot":
         thin = yield from dot.plan(f)
         return dot.steps(c, thin)
+    if how == "groups":
+        plan = yield from warpgroup.plan(first)
+        return steps(first.c, plan, warpgroup.multiply)
     if how == "matrix":
         plan = yield from matrix.plan(first)
         return steps(first.c, plan)
@@ -89,11 +92,14 @@ def product_space(problem: Product, target: Target) -> Space:
 
 @question("form")
 def form(f: Figures, first: Figures) -> list[Option]:
-    """Tiles whose elements threads share out, or that warps multiply by matrix instructions, or sums that
-    threads share."""
+    """Tiles whose elements threads share out, or that warps or groups of them multiply by matrix
+    instructions, or sums that threads share."""
     facts: Facts = (("size", f.k), ("reuse", min(f.m, f.n)))
-    offers = (("tiles", True), ("matrix", matrix.offered(first)), ("dot", dot.offered(f)))
-    rates = {"matrix": 100.0 * f.target.tensor_rate / f.target.fma_rate}
+    offers = (
+        ("tiles", True), ("matrix", matrix.offered(first)), ("dot", dot.offered(f)),
+        ("groups", warpgroup.offered(first)),
+    )  # fmt: skip
+    rates = dict.fromkeys(("matrix", "groups"), 100.0 * f.target.tensor_rate / f.target.fma_rate)
     return [Option(word, (*facts, ("rate", rates.get(word, 100.0)))) for word, offer in offers if offer]
 
 

@@ -11,6 +11,7 @@ The nest of a block, from the outside in:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...schedule.steps import (
@@ -45,7 +46,8 @@ class Cut:
     along it. `staged`: through shared memory, in copies of `copy` elements at a time, `turned` where they are
     contiguous along k. Rows of the copy are `align` elements more than a multiple of all banks apart (0:
     dense), or `swap` is how their pieces change places. Of one that is turned, neighbouring threads copy
-    `near` steps of k, then go along the side (0: all steps).
+    `near` steps of k, then go along the side (0: all steps). `panel`: elements of its rows; each so many of
+    the side lie in rows below each other (0: the side is one row).
     """
 
     wide: int
@@ -59,6 +61,7 @@ class Cut:
     align: int = 0
     swap: Swap | None = None
     near: int = 0
+    panel: int = 0
 
     @property
     def block(self) -> int:
@@ -113,7 +116,11 @@ class Dealt:
     vector: str
 
 
-def steps(c: Convolution, p: Plan) -> tuple[Step, ...]:
+Middle = Callable[[list[Step], list[Step], Convolution, Plan, "Inside"], None]
+"""Adds the steps of what a block multiplies, around those of its copies."""
+
+
+def steps(c: Convolution, p: Plan, middle: Middle | None = None) -> tuple[Step, ...]:
     """The schedule of `p`, to be applied to the unscheduled program in this order."""
     out: list[Step] = list(c.prepare)
     stage, k, extent, batch = c.stage, c.k, c.extent(c.k), [(x, c.extent(x)) for x in c.batch]
@@ -134,7 +141,7 @@ def steps(c: Convolution, p: Plan) -> tuple[Step, ...]:
     for side, cut, parts, word in ((c.rows, p.m, rows, "a"), (c.columns, p.n, columns, "b")):
         inner = (f"{k}.1", p.k)
         names.append(_stage(out, copies, c, p, side, cut, parts, inner, deep[-1], word))
-    middle = _matrices if p.depth else _threads
+    middle = middle or (_matrices if p.depth else _threads)
     middle(out, copies, c, p, Inside(stage, f"{k}.1", deep[0], launch.inner, rows, columns, tuple(names)))
     out += launch.binds()
     if p.slices > 1:
@@ -180,7 +187,7 @@ def _threads(out: list[Step], copies: list[Step], c: Convolution, p: Plan, b: In
         DecomposeReduction(acc, b.summed),
         *copies,
     ]
-    _marked(out, c, p, (y, x), tile, acc)
+    marked(out, c, p, (y, x), tile, acc)
     out += [Bind(y, "threadIdx.y"), Bind(x, "threadIdx.x"), *[Unroll(loop) for loop in tile]]
     if p.unroll > 1:
         out.append(Unroll(b.k, 0 if p.unroll >= p.k else p.unroll))
@@ -203,10 +210,10 @@ def _matrices(out: list[Step], copies: list[Step], c: Convolution, p: Plan, b: I
                                 if p.unroll > 1 else []),
         *copies,
     ]  # fmt: skip
-    _marked(out, c, p, (y, x), tile, acc)
+    marked(out, c, p, (y, x), tile, acc)
 
 
-def _marked(
+def marked(
     out: list[Step], c: Convolution, p: Plan, threads: tuple[str, str], tile: tuple[str, ...], acc: str
 ) -> None:
     """The start and the write-back of the accumulators, with the epilogue in it, on threads."""
@@ -256,9 +263,14 @@ def _stage(
         return operand.buffer.name
     name = f"{c.stage}_{word}"
     moved = [loop for loop in parts.tile if moves(operand.strides, loop[0])]
+    if cut.panel:
+        (wide, extent) = moved.pop()
+        out.append(Split(wide, cut.panel))
+        moved += [(f"{wide}.0", ceil(extent, cut.panel)), (f"{wide}.1", cut.panel)]
     order = [*moved, k] if cut.turned else [k, *moved]
     # Matrix instructions take operands as they lie; threads read a row or a column in one step of k.
     kept = order if p.depth else [k, *moved]
+    kept = [*moved[:-1], k, moved[-1]] if cut.panel else kept
     layout = tuple([loop for loop, _ in kept])
     out.append(CacheRead(operand.buffer.name, at, memory="shared", layout=layout, name=name, pad=True))
     spread(
@@ -268,7 +280,7 @@ def _stage(
         row = 2 * cut.align if p.depth else bank_row(operand.buffer.dtype.bytes)
         copies.append(StorageAlign(name, 0, row, cut.align))
     if cut.swap is not None and moved:
-        copies.append(Swizzle(name, 0, *cut.swap))
+        copies.append(Swizzle(name, 1 if cut.panel else 0, *cut.swap))
     if p.stages > 1:
         copies.append(DoubleBuffer(name, p.stages))
     return name
