@@ -38,30 +38,38 @@ class Access:
     limits: tuple[Limit, ...]
 
 
-def accesses(stmt: Stmt, loops: tuple[str, ...] = (), limits: tuple[Limit, ...] = ()) -> Iterator[Access]:
+def accesses(stmt: Stmt, loops: tuple[str, ...] = (), limits: tuple[Limit, ...] = ()) -> list[Access]:
     """Every access under `stmt` to buffers that outlive it, in running order, but for prefetches."""
+    found: list[Access] = []
+    _add_accesses(stmt, loops, limits, found)
+    return found
+
+
+def _add_accesses(stmt: Stmt, loops: tuple[str, ...], limits: tuple[Limit, ...], found: list[Access]) -> None:
     match stmt:
         case For(var=var, body=body):
-            yield from accesses(body, (*loops, var), limits)
+            _add_accesses(body, (*loops, var), limits, found)
         case Block(stmts):
             for s in stmts:
-                yield from accesses(s, loops, limits)
+                _add_accesses(s, loops, limits, found)
         case Alloc(buffer, body):
-            yield from (a for a in accesses(body, loops, limits) if a.buffer != buffer.name)
+            start = len(found)
+            _add_accesses(body, loops, limits, found)
+            found[start:] = [a for a in found[start:] if a.buffer != buffer.name]
         case If(cond, then, other):
-            yield from (Access(e.buffer, e.indices, False, stmt, loops, limits) for e in loads(cond))
+            found += [Access(e.buffer, e.indices, False, stmt, loops, limits) for e in loads(cond)]
             known = tuple([b for b in map(bound, conjuncts(cond)) if b is not None])
-            yield from accesses(then, loops, limits + known)
+            _add_accesses(then, loops, limits + known, found)
             if other is not None:
-                yield from accesses(other, loops, limits)
+                _add_accesses(other, loops, limits, found)
         case Store(buffer, indices, value):
             read = [e for part in (*indices, value) for e in loads(part)]
-            yield from (Access(e.buffer, e.indices, False, stmt, loops, limits) for e in read)
-            yield Access(buffer, indices, True, stmt, loops, limits)
+            found += [Access(e.buffer, e.indices, False, stmt, loops, limits) for e in read]
+            found.append(Access(buffer, indices, True, stmt, loops, limits))
         case Update(targets, indices, values):
             read = [e for part in (*indices, *values) for e in loads(part)]
-            yield from (Access(e.buffer, e.indices, False, stmt, loops, limits) for e in read)
-            yield from (Access(t, indices, True, stmt, loops, limits) for t in targets)
+            found += [Access(e.buffer, e.indices, False, stmt, loops, limits) for e in read]
+            found += [Access(t, indices, True, stmt, loops, limits) for t in targets]
         case Prefetch():
             return
 

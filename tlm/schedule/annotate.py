@@ -150,7 +150,7 @@ def independent(step: Step, program: Program, path: Path, lanes: bool = False) -
     """
     loop = path[-1]
     assert isinstance(loop, For)
-    found = list(accesses(loop))
+    found = accesses(loop)
     fixed = frozenset([f.var for f in loops_on(path[:-1])])
     extents = extents_of(program.body)
     for a, b in conflicts(found):

@@ -69,7 +69,7 @@ class Merge(Step):
     def _same_iteration(
         self, program: Program, first: For, moved: Stmt, fixed: frozenset[str], extents: Extents
     ) -> None:
-        left, right = (list(accesses(body, (first.var,))) for body in (first.body, moved))
+        left, right = (accesses(body, (first.var,)) for body in (first.body, moved))
         for a, b in product(left, right):
             if a.buffer != b.buffer or not (a.writes or b.writes):
                 continue
