@@ -36,7 +36,7 @@ def model(cost_of: Cost) -> ValueModel:
         seconds = np.array([cost_of(d) for d in many])
         x = features.matrix(prompt(program, TARGET), [d.choices for d in many])
         groups.append(Group(x, np.log(seconds.min() / seconds).astype(np.float32)))
-    return fit(groups, steps=300)
+    return fit(groups, networks=4, steps=300)
 
 
 def test_ranks_programs_of_unseen_shapes(model: ValueModel, cost_of: Cost):
