@@ -12,9 +12,8 @@ never touches what belongs to a region that has ended.
 
 A worker without work looks for some, for as long as other pools do (those of OpenBLAS and MKL spin for tens
 of milliseconds), since waking up costs more than a small kernel takes. It offers its CPU to others all the
-while. Once it had to wait for it, it sleeps after each of the next regions instead: a thread that wakes up,
-and asks for short slices of time, gets its CPU from one that spins at once; two that spin get it by turns of
-milliseconds (Linux' EEVDF scheduler, from 6.12 on; older ones take no notice of slices).
+while, and sleeps as soon as it had to wait for it: a thread that wakes up gets its CPU sooner than one that
+has spun.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ STACK = 1 << 20
 
 # Nanoseconds that a worker looks for work, and what it takes for being kept from its CPU.
 _SPIN, _GAP = 30_000_000, 500_000
-# Nanoseconds of a slice of a worker's time; and regions after which it sleeps, once it was kept from its CPU.
-_SLICE, _CROWDED_FOR = 400_000, 200
 # Looks between two readings of the clock.
 _LOOKS = 64
 # Looks of the master before it offers its CPU to those it waits for: if each has its own CPU, and if not.
@@ -45,8 +42,7 @@ _ONE_REGION, _MEMBERS, _COUNT = 1 << 24, 0xFFF << 12, 0xFFF
 _SIGNALS = (1 << 64) - 1 - sum(1 << (n - 1) for n in (4, 5, 6, 7, 8, 11, 31))
 
 _PAUSE = {"neon": ("@llvm.aarch64.hint(i32 1)", "@llvm.aarch64.hint(i32)")}
-_X86_64 = {"FUTEX": 202, "GET_ATTRIBUTES": 315, "SET_ATTRIBUTES": 314}
-_SYSTEM_CALLS = {"neon": {"FUTEX": 98, "GET_ATTRIBUTES": 275, "SET_ATTRIBUTES": 274}}
+_FUTEX = {"neon": 98}
 
 _STATE = f"""\
 @tlm.region = internal global {{ i64, ptr, ptr }} zeroinitializer, align 128
@@ -161,30 +157,13 @@ define internal i64 @tlm.now() #0 {{
   ret i64 %now
 }}
 
-define internal void @tlm.shorten() #0 {{
-start:
-  %attributes = alloca [48 x i8], align 8
-  %got = call i64 (i64, ...) @syscall(i64 GET_ATTRIBUTES, i32 0, ptr %attributes, i32 48, i32 0)
-  %known = icmp eq i64 %got, 0
-  br i1 %known, label %change, label %done
-change:
-  %slice = getelementptr i8, ptr %attributes, i64 24
-  store i64 {_SLICE}, ptr %slice, align 8
-  %set = call i64 (i64, ...) @syscall(i64 SET_ATTRIBUTES, i32 0, ptr %attributes, i32 0)
-  br label %done
-done:
-  ret void
-}}
-
 define internal ptr @tlm.worker(ptr %number) #0 {{
 start:
   %me = ptrtoint ptr %number to i64
   %flag = getelementptr i32, ptr @tlm.asleep, i64 %me
-  call void @tlm.shorten()
   br label %idle
 idle:
-  %last = phi i64 [ 0, %start ], [ %region, %worked ], [ %last.lie, %sleeping ], [ %last.lie, %up ]
-  %crowd = phi i64 [ 0, %start ], [ 0, %worked ], [ %crowd.lie, %sleeping ], [ %crowd.lie, %up ]
+  %last = phi i64 [ 0, %start ], [ %region, %work ], [ %last, %sleeping ], [ %last, %up ]
   %begin = call i64 @tlm.now()
   br label %round
 round:
@@ -205,10 +184,6 @@ work:
   %context = load ptr, ptr getelementptr (i8, ptr @tlm.region, i64 16), align 8
   call void %function(ptr %context, i64 %me, i64 %members)
   call void @tlm.leave()
-  %was.crowded = icmp ne i64 %crowd, 0
-  %crowd.less = sub i64 %crowd, 1
-  br i1 %was.crowded, label %lie, label %worked
-worked:
   br label %idle
 rest:
   call void PAUSE
@@ -223,21 +198,17 @@ tired:
   %kept = icmp ugt i64 %gap, {_GAP}
   %enough = icmp ugt i64 %spun, {_SPIN}
   %spinners = load atomic i64, ptr @tlm.spinners monotonic, align 8
-  %too.many = icmp uge i64 %me, %spinners
-  %crowd.now = select i1 %kept, i64 {_CROWDED_FOR}, i64 %crowd
-  %crowded = icmp ne i64 %crowd.now, 0
-  %long = or i1 %crowded, %enough
-  %sleepy = or i1 %long, %too.many
+  %crowded = icmp uge i64 %me, %spinners
+  %long = or i1 %kept, %enough
+  %sleepy = or i1 %long, %crowded
   br i1 %sleepy, label %lie, label %stay
 stay:
   br label %round
 lie:
-  %last.lie = phi i64 [ %region, %work ], [ %last, %tired ]
-  %crowd.lie = phi i64 [ %crowd.less, %work ], [ %crowd.now, %tired ]
   store atomic i32 1, ptr %flag seq_cst, align 4
   %state = load atomic i64, ptr @tlm.region seq_cst, align 8
   %number.now = lshr i64 %state, 24
-  %other = icmp ne i64 %number.now, %last.lie
+  %other = icmp ne i64 %number.now, %last
   %shifted = lshr i64 %state, 12
   %limit = and i64 %shifted, {_COUNT}
   %mine = icmp ult i64 %me, %limit
@@ -306,9 +277,7 @@ def text(isa: str) -> str:
     """The LLVM IR of the runtime."""
     call, declaration = _PAUSE.get(isa, ("@llvm.x86.sse2.pause()", "@llvm.x86.sse2.pause()"))
     body = f"{_STATE}declare void {declaration}\n{_REGION}\n{_WORKER}"
-    for name, number in _SYSTEM_CALLS.get(isa, _X86_64).items():
-        body = body.replace(name, str(number))
-    return body.replace("PAUSE", call)
+    return body.replace("PAUSE", call).replace("FUTEX", str(_FUTEX.get(isa, 202)))
 
 
 def runtime() -> Runtime:
