@@ -102,18 +102,6 @@ def test_parallel_vectors_and_workspace(level: str, tmp_path: Path) -> None:
     assert "-lgomp" in (tmp_path / "k" / "main.c").read_text().splitlines()[0]
 
 
-def test_a_kernel_that_runs_here_on_its_team_is_saved_for_openmp(tmp_path: Path) -> None:
-    a = np.ones((192, 192), np.float32)
-    kernel = tlm.ops.matmul.kernel(a, a, schedule="heuristic", threads=2)
-    assert (kernel(a, a) == 192).all()
-    assert kernel.compiled is not None
-    assert kernel.compiled.module.parallel
-    kernel.save(tmp_path / "k")
-    kernel.save(tmp_path / "named", name="product")
-    for folder in ("k", "named"):
-        assert run(build(tmp_path / folder, "avx512"), "3").endswith("right\n")
-
-
 def test_the_command_in_the_example_works(tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")

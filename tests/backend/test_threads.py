@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from tests.backend.programs import outputs, plain_matmul, run, target, tiled_matmul, whole_numbers
-from tlm.backend import compile, team
-from tlm.backend.llvm import link
+from tlm.backend import compile, openmp
 from tlm.schedule import Schedule
 
 
@@ -77,19 +76,17 @@ def test_outer_threads_do_not_multiply_the_team() -> None:
     assert most <= 1 + outer + team - 1
 
 
-def test_one_python_thread_at_a_time_has_the_right_to_the_team() -> None:
+def test_the_right_to_a_team_passes_on_when_its_owner_ends() -> None:
     code = (
-        "import threading; from tlm.backend import team\n"
+        "import threading; from tlm.backend import openmp\n"
         "got = []\n"
         "def take():\n"
-        "  got.append(team.acquire(2))\n"
-        "  if got[-1]: team.release()\n"
-        "def elsewhere():\n"
-        "  t = threading.Thread(target=take); t.start(); t.join()\n"
-        "elsewhere()\n"
-        "assert team.acquire(2); assert not team.acquire(2); elsewhere(); team.release()\n"
-        "elsewhere()\n"
-        "assert got == [True, False, True]\n"
+        "  got.append(openmp.acquire(2)); openmp.release()\n"
+        "t = threading.Thread(target=take); t.start(); t.join()\n"
+        "assert openmp.acquire(2); assert not openmp.acquire(2); openmp.release()\n"
+        "got2 = []\n"
+        "t = threading.Thread(target=lambda: got2.append(openmp.acquire(2))); t.start(); t.join()\n"
+        "assert got == [True] and got2 == [False]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -126,9 +123,9 @@ def test_compiling_from_eight_threads() -> None:
     assert not errors
 
 
-def test_without_workers_kernels_run_serially(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(team, "SUPPORTED", False)
-    monkeypatch.setattr(link, "SUPPORTED", False)
+def test_without_an_openmp_runtime_kernels_run_serially(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openmp, "_team", openmp._Team())
+    monkeypatch.setattr(openmp, "openmp", lambda: None)
     program = tiled_matmul(45, 70, 9, 8, 32, 16, threads=True)
     kernel = compile(program, target("avx512"), cache=False)
     arrays = whole_numbers(program)
@@ -137,20 +134,19 @@ def test_without_workers_kernels_run_serially(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(out[0], arrays[0] @ arrays[1])
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: nowhere to move the workers to")
-def test_workers_keep_off_the_cpu_of_their_master() -> None:
-    """Wherever the master moves; its own affinity, and the environment, stay as they are."""
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: no team is placed")
+def test_a_team_that_fills_the_machine_keeps_off_its_master() -> None:
+    """Affinity and environment of the caller stay; each worker keeps to the CPUs besides the master's."""
     code = (
-        "import os; from tlm.backend import team\n"
+        "import os; from tlm.backend import openmp\n"
         "before, env = os.sched_getaffinity(0), dict(os.environ)\n"
-        "for cpu in sorted(before) * 2:\n"
-        "  os.sched_setaffinity(0, {cpu}); os.sched_setaffinity(0, before)\n"
-        "  assert team.acquire(3)\n"
-        "  others = [int(t) for t in os.listdir('/proc/self/task') if int(t) != os.getpid()]\n"
-        "  places = [os.sched_getaffinity(t) for t in others]\n"
-        "  assert places.count(before - {team._team.cpu}) == 2, places\n"
-        "  assert os.sched_getaffinity(0) == before\n"
-        "  team.release()\n"
-        "assert dict(os.environ) == env\n"
+        "count = len(before)\n"
+        "assert openmp.acquire(count); inside = os.sched_getaffinity(0); openmp.release()\n"
+        "assert len(inside) == 1 and os.sched_getaffinity(0) == before and dict(os.environ) == env\n"
+        "others = [int(t) for t in os.listdir('/proc/self/task') if int(t) != os.getpid()]\n"
+        "bound = [os.sched_getaffinity(t) for t in others]\n"
+        "assert sum(b == before - inside for b in bound) == count - 1, bound\n"
+        "os.sched_setaffinity(0, inside)\n"
+        "assert openmp.acquire(count); assert os.sched_getaffinity(0) == inside; openmp.release()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

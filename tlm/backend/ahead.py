@@ -5,8 +5,7 @@
     main.c     fills the inputs, calls the kernel, compares with the plain loops in double
 
 Nothing of Python is needed to link and run them. Vector math is libmvec's, a part of glibc's libm, where the
-code was made for this machine, else own polynomials and libm; parallel loops call libgomp, with no pool of
-tlm's in a program of others.
+code was made for this machine, else own polynomials and libm; parallel loops call libgomp.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from ..errors import BackendError
 from ..ir.nodes import Program
 from ..lower import lower
 from ..target import Target
+from . import cache as store
 from .kernel import Kernel
 
 if TYPE_CHECKING:
@@ -34,15 +35,12 @@ def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:
 
 
 def cross_compile(program: Program, target: Target) -> tuple[Module, bytes]:
-    """(module, object file) of a scheduled program for any CPU target, without running it.
-
-    What it calls, any C program can link: parallel loops go through OpenMP.
-    """
+    """(module, object file) of a scheduled program for any CPU target, without running it."""
     _need_cpu(target)
     from .llvm import codegen
     from .llvm.emitter import emit
 
-    module = emit(lower(program, target), target, vector_math=target.runs_here(), openmp=True)
+    module = emit(lower(program, target), target, vector_math=target.runs_here())
     return module, codegen.object_code(module.text, target)
 
 
@@ -64,5 +62,11 @@ def _generate(program: Program, target: Target, cached: bool) -> tuple[Program, 
 
     lowered = lower(program, target)
     module = emit(lowered, target)
-    make = codegen.kept_object_code if cached else codegen.object_code
-    return lowered, module, make(module.text, target)
+    if not (cached and store.enabled()):
+        return lowered, module, codegen.object_code(module.text, target)
+    key = store.key(module.text, target, codegen.versions())
+    code = store.load(key)
+    if code is None:
+        code = codegen.object_code(module.text, target)
+        store.save(key, code)
+    return lowered, module, code

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..ir.dtypes import to_numpy
 from ..target import Target
-from . import team
+from . import openmp
 from .workspace import borrow
 
 if TYPE_CHECKING:
@@ -98,18 +98,18 @@ def bind(code: Linked, parameters: int, workspace: tuple[int, int], parallel: bo
     def plain(*pointers: int, threads: int = 1, _code: Any = code) -> None:
         function(*pointers, 0, 1)
 
-    def shared_out(*pointers: int, threads: int = 1, _code: Any = code) -> None:
-        if threads > 1 and team.acquire(threads):
+    def team(*pointers: int, threads: int = 1, _code: Any = code) -> None:
+        if threads > 1 and openmp.acquire(threads):
             try:
                 address, _memory = borrow(shared + threads * per_thread)
                 function(*pointers, address, threads)
             finally:
-                team.release()
+                openmp.release()
         else:
             address, _memory = borrow(shared + per_thread)
             function(*pointers, address, 1)
 
-    return shared_out if parallel else serial if shared + per_thread else plain
+    return team if parallel else serial if shared + per_thread else plain
 
 
 def _check(buffer: Buffer, array: Any, output: bool) -> None:

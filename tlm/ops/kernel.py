@@ -96,8 +96,12 @@ class Kernel(Scheduled):
             )
         if name is not None:
             check_name(name)
-        program = self.program if name is None else replace(self.program, name=name)
-        module, code = cross_compile(program, self.target)
+        if name is None and self.compiled is not None:
+            module, code = self.compiled.module, self.compiled.object
+        elif name is None:
+            module, code = self._foreign
+        else:
+            module, code = cross_compile(replace(self.program, name=name), self.target)
         plain = self.problem.program
         return save_files(directory, Ahead(plain, self.target, module, code, name or "kernel"))
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from ...ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, Var
 from ...ir.walk import reads, walk, writes
 from ...target import Target
-from . import sharing
+from ..openmp import SYMBOLS
+from . import team
 from .arith import Arithmetic
 from .builder import Function
 from .control import Control
@@ -24,12 +25,16 @@ from .types import memory_type
 
 # Heap buffers start on cache lines; parts of threads start on pages of their own.
 _LINE, _PAGE = 64, 4096
+_OPENMP = (
+    "declare void @GOMP_parallel(ptr, ptr, i32, i32)",
+    "declare i32 @omp_get_thread_num()",
+    "declare i32 @omp_get_num_threads()",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """`text` is the LLVM IR; `symbol` its entry; `imports` the functions of this process
-    that it calls.
+    """`text` is the LLVM IR; `symbol` its entry; `imports` the functions it calls.
 
     The workspace has `shared` bytes plus `per_thread` bytes for each thread.
     """
@@ -46,9 +51,9 @@ class Module:
         return self.shared + max(threads, 1) * self.per_thread
 
 
-def emit(program: Program, target: Target, vector_math: bool = True, openmp: bool = False) -> Module:
-    """The module of a lowered program; its parallel loops run on this process's team, or through OpenMP."""
-    return _Emitter(program, target, vector_math, openmp).module()
+def emit(program: Program, target: Target, vector_math: bool = True) -> Module:
+    """The module of a lowered program."""
+    return _Emitter(program, target, vector_math).module()
 
 
 def symbol(name: str) -> str:
@@ -57,9 +62,9 @@ def symbol(name: str) -> str:
 
 
 class _Emitter(Control):
-    def __init__(self, program: Program, target: Target, vector_math: bool, openmp: bool) -> None:
+    def __init__(self, program: Program, target: Target, vector_math: bool) -> None:
         super().__init__(target)
-        self.program, self.openmp = program, openmp
+        self.program = program
         self.library = Library(target.isa, vector_math)
         self.fma = target.fma
         self.f16c = "f16c" in target.features or target.isa == "neon"
@@ -83,20 +88,18 @@ class _Emitter(Control):
         self.function.line("ret void")
         parallel = bool(self.functions)
         self.functions.append(self.function.text())
-        imports = (*self.library.declarations, *([sharing.TEAM] if parallel and not self.openmp else ()))
+        imports = (*self.library.declarations, *(SYMBOLS if parallel else ()))
         return Module(self._text(parallel), self.symbol, imports, self.shared, self.per_thread, parallel)
 
     def _text(self, parallel: bool) -> str:
         body = "\n".join(self.functions)
         intrinsics = _declared(body)
-        externals = sorted(self.library.declarations.values())
-        if parallel:
-            externals += [sharing.OPENMP if self.openmp else sharing.DECLARED]
+        externals = [*self.library.declarations.values(), *(_OPENMP if parallel else ())]
         readable = ["@tlm.readable = private constant [1024 x i8] zeroinitializer, align 64"]
         return "\n".join([
             f"; {self.symbol}",
-            *(readable if "@tlm.readable" in body else []), *([sharing.RESET] if parallel else []), body,
-            *externals, *intrinsics,
+            *(readable if "@tlm.readable" in body else []), *([team.RESET] if parallel else []), body,
+            *sorted(externals), *intrinsics,
             'attributes #0 = { nounwind "prefer-vector-width"="512" }', "",
         ])  # fmt: skip
 
@@ -156,9 +159,9 @@ class _Emitter(Control):
         f = self.function
         count = len(pointers) + len(numbers)
         context = f.name("context")
-        f.entry.append(f"  {context} = alloca [{sharing.context_bytes(count)} x i8], align {sharing.LINE}")
+        f.entry.append(f"  {context} = alloca [{team.context_bytes(count)} x i8], align {team.LINE}")
         wanted = f.value(f"call i64 @llvm.smin.i64(i64 %threads, i64 {numbers[-1]})")
-        wanted = f.value(f"call i64 @llvm.smin.i64(i64 {wanted}, i64 {sharing.MOST})")
+        wanted = f.value(f"call i64 @llvm.smin.i64(i64 {wanted}, i64 {team.MOST})")
         several = f.value(f"icmp sgt i64 {wanted}, 1")
         together, alone, after = f.label("team"), f.label("alone"), f.label("joined")
         f.line(f"br i1 {several}, label %{together}, label %{alone}")
@@ -170,12 +173,13 @@ class _Emitter(Control):
         for n, arg in enumerate(args):
             at = f.value(f"getelementptr i8, ptr {context}, i64 {8 * n}")
             f.line(f"store {arg}, ptr {at}, align 8")
-        counters = f.value(f"getelementptr i8, ptr {context}, i64 {sharing.counters_at(count)}")
+        few = f.value(f"trunc i64 {wanted} to i32")
+        counters = f.value(f"getelementptr i8, ptr {context}, i64 {team.counters_at(count)}")
         f.line(f"call void @tlm.reset(ptr {counters}, i64 {wanted})")
-        f.line(f"call void @{sharing.TEAM}(ptr @{name}.member, ptr {context}, i64 {wanted})")
+        f.line(f"call void @GOMP_parallel(ptr @{name}.member, ptr {context}, i32 {few}, i32 0)")
         f.line(f"br label %{after}")
         f.start(after)
-        self.functions.append(sharing.member(name, len(pointers), len(numbers)))
+        self.functions.append(team.member(name, len(pointers), len(numbers)))
 
     def _worker(self, name: str, loop: For, touched: list[str], variables: list[str]) -> None:
         """The function that runs some of the iterations, on behalf of one member of the team."""

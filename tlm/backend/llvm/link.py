@@ -11,9 +11,8 @@ import llvmlite.binding as llvm
 
 from ...errors import BackendError
 from ...target import Target
-from ..team import SUPPORTED
+from ..openmp import SYMBOLS, openmp
 from .codegen import LOCK, machine
-from .sharing import TEAM
 
 _names = itertools.count()
 
@@ -25,11 +24,10 @@ def _jit(isa: str, features: tuple[str, ...]) -> Any:
 
 def address(symbol: str) -> int:
     """Where a function that kernels call is in this process; BackendError where it is nowhere."""
-    if symbol == TEAM:
-        from .workers import runtime
-
-        # Without workers no kernel ever asks for a team, but its symbol must resolve.
-        return runtime().team if SUPPORTED else _address(ctypes.CDLL(None), "abort")
+    if symbol in SYMBOLS:
+        team = openmp()
+        # Without a runtime no kernel ever asks for a team, but its symbols must resolve.
+        return _address(ctypes.CDLL(None), "abort") if team is None else _address(team, symbol)
     from .mathlib import libm, libmvec
 
     for library in (libmvec(), libm(), ctypes.CDLL(None)):

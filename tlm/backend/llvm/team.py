@@ -1,16 +1,15 @@
-"""The code around a parallel loop: what each member of the team runs, and how the team shares iterations.
+"""The code around a parallel loop: what each thread of the team runs, and how the team shares iterations.
 
 The iterations are cut into one even share a member, in order, and each share into pieces. A member takes the
 pieces of its own share first, which keeps its data in its own caches from call to call, then those that the
 others have not begun (work stealing: Blumofe and Leiserson 1999, with counters in place of deques, since the
-pieces of a loop are known). A member that the system lets wait holds the loop up by one piece, and one that
-never comes by none.
+pieces of a loop are known). A thread that the system lets wait holds the loop up by one piece.
 """
 
 from __future__ import annotations
 
 MOST = 256
-"""Members of a team: the counters of a loop lie on the stack."""
+"""Threads of a team: the counters of a loop lie on the stack."""
 
 LINE = 64
 PIECES = 16
@@ -26,36 +25,6 @@ def counters_at(arguments: int) -> int:
     """The place of the first counter."""
     return -(-8 * arguments // LINE) * LINE
 
-
-TEAM = "tlm.team"
-"""What kernels call, with a function, its context and the number of members; their own names have no dot."""
-
-DECLARED = f"declare void @{TEAM}(ptr, ptr, i64)"
-
-OPENMP = f"""define internal void @{TEAM}.part(ptr %pair) #0 {{
-  %at = getelementptr i8, ptr %pair, i64 8
-  %function = load ptr, ptr %pair, align 8
-  %context = load ptr, ptr %at, align 8
-  %number = call i32 @omp_get_thread_num()
-  %count = call i32 @omp_get_num_threads()
-  %me = sext i32 %number to i64
-  %members = sext i32 %count to i64
-  call void %function(ptr %context, i64 %me, i64 %members)
-  ret void
-}}
-define internal void @{TEAM}(ptr %function, ptr %context, i64 %members) #0 {{
-  %pair = alloca [2 x ptr], align 8
-  %at = getelementptr i8, ptr %pair, i64 8
-  store ptr %function, ptr %pair, align 8
-  store ptr %context, ptr %at, align 8
-  %count = trunc i64 %members to i32
-  call void @GOMP_parallel(ptr @{TEAM}.part, ptr %pair, i32 %count, i32 0)
-  ret void
-}}
-declare void @GOMP_parallel(ptr, ptr, i32, i32)
-declare i32 @omp_get_thread_num()
-declare i32 @omp_get_num_threads()"""
-"""The team by an OpenMP runtime, for kernels that leave this process; it may have fewer members."""
 
 RESET = f"""define internal void @tlm.reset(ptr %counters, i64 %members) #0 {{
   br label %each
@@ -79,7 +48,7 @@ def member(name: str, pointers: int, numbers: int) -> str:
     The last number is the count of iterations; @name takes the others, then first and last (exclusive)
     iteration and the member's number.
     """
-    lines = [f"define internal void @{name}.member(ptr %context, i64 %me, i64 %members) #0 {{", "start:"]
+    lines = [f"define internal void @{name}.member(ptr %context) #0 {{", "start:"]
     arguments = []
     for n in range(pointers + numbers):
         kind = "ptr" if n < pointers else "i64"
@@ -90,6 +59,10 @@ def member(name: str, pointers: int, numbers: int) -> str:
     passed = ", ".join([*arguments[:-1], "i64 %first", "i64 %last", "i64 %me"])
     lines.append(f"""\
   %counters = getelementptr i8, ptr %context, i64 {counters_at(pointers + numbers)}
+  %number = call i32 @omp_get_thread_num()
+  %count = call i32 @omp_get_num_threads()
+  %me = sext i32 %number to i64
+  %members = sext i32 %count to i64
   br label %share
 share:
   %n = phi i64 [ 0, %start ], [ %next, %finished ]
