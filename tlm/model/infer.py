@@ -23,6 +23,10 @@ Floats = NDArray[np.float64]
 TIE = 1e-6
 """Scores closer than this are equal; the first of them is picked."""
 
+ALONE = 1 << 18
+"""Multiply-adds up to which OpenBLAS computes a product in the calling thread. The threads that it would
+start spin for tens of milliseconds afterwards, on the CPU that the generated kernel needs."""
+
 
 class Network:
     """Weights by the names of `gpt.flatten`, as float64."""
@@ -44,8 +48,7 @@ class Network:
         return Session(self, prompts, copies)
 
     def linear(self, name: str, x: Floats) -> Floats:
-        bias = self._w.get(f"{name}.bias", 0.0)
-        return np.asarray(x @ self._w[f"{name}.kernel"] + bias)
+        return _product(x, self._w[f"{name}.kernel"]) + self._w.get(f"{name}.bias", 0.0)
 
     def norm(self, x: Floats) -> Floats:
         """Layer norm over the last axis, without gain and offset."""
@@ -138,6 +141,16 @@ class Session:
             x = x + net.linear(f"{name}.out", mixed)
             x = x + net.linear(f"{name}.down", _gelu(net.linear(f"{name}.up", net.norm(x))))
         return x
+
+
+def _product(x: Floats, w: Floats) -> Floats:
+    """x (..., K) times w (K, N), by blocks of columns of at most `ALONE` multiply-adds."""
+    rows = x.reshape(-1, x.shape[-1])
+    out = np.empty((len(rows), w.shape[1]))
+    columns = max(1, ALONE // max(1, rows.size))
+    for at in range(0, w.shape[1], columns):
+        np.matmul(rows, w[:, at : at + columns], out=out[:, at : at + columns])
+    return out.reshape(*x.shape[:-1], w.shape[1])
 
 
 def best(scores: Floats) -> int:
