@@ -55,8 +55,8 @@ def peak_gflops(target: tlm.Target, repeats: int = 15) -> float:
 def shares(target: tlm.Target, side: int, rounds: int = 15) -> list[float]:
     """Multiply-adds a second of a generated product of `side` cubed, f32, one thread, as shares of the peak.
 
-    The peak kernel runs right before and right after each product, and the faster of the two counts: a machine
-    shared with others may be twice as fast a tenth of a second later.
+    The peak kernel runs right before and right after each product, and the faster of the two counts: a
+    machine shared with others may be twice as fast a tenth of a second later.
     """
     one, lanes = target.with_threads(1), target.vector_bytes // 4
     peak = compile_program(peak_program(lanes), one)

@@ -164,3 +164,15 @@ def test_such_code_runs_on_one_architecture_alone(monkeypatch):
         monkeypatch.setattr(runtime, "cupy", lambda made=stand_in: made)
         assert runtime.runs_on(Target("sm_90"), 0) == plain
         assert runtime.runs_on(SM_90A, 0) == own
+
+
+@pytest.mark.parametrize("k", [8, 16, 24, 32, 48, 56])
+def test_short_sums_take_the_other_form(k: int):
+    """A step of k fills a row of shared memory: where there is none, groups are not offered."""
+    a, b = np.empty((256, k), np.float16), np.empty((k, 256), np.float16)
+    program = tlm.ops.matmul.program(a, b)
+    rng = Random(k)
+    for pick in (heuristic, *[at_random(rng)] * 12):
+        decided = decide(space_for(program, SM_90A), pick)
+        assert "groups" not in decided.values
+        apply(program, decided.steps)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tlm.errors import ArgumentError
+from tlm.errors import ArgumentError, RecordError
 from tlm.measure.store import Store
 from tlm.model import train as module
 from tlm.model import weights
@@ -141,16 +141,23 @@ def test_no_steps_fit_only_the_value_model(
 ):  # fmt: skip
     monkeypatch.setattr(module, "Measurer", fake_measurer)
     start, said = tmp_path / "start.safetensors", []
-    weights.save(start, small_weights, small, {})
+    weights.save(start, small_weights, small, {"measured": {"programs": 7}})
     kept = replace(recipe, steps=0, rounds=1, start=str(start))
     path = run_recipe(
         kept, store, tmp_path / "out", progress=lambda what, *_: said.append(what), resume=True, measure=True
     )
     assert said == ["read", "value"]
     assert weights.load_value(path) is not None
-    assert weights.card(path)["recipe"]["steps"] == 0
+    card = weights.card(path)
+    assert card["recipe"]["steps"] == 0
+    assert card["config"] == small.to_json()
+    assert card["language_model"] == {"recipe": None, "measured": {"programs": 7}, "sentences": None}
     for name, array in weights.read(path).items():
         np.testing.assert_array_equal(array, small_weights[name])
+    absent = replace(kept, start=str(tmp_path / "absent.safetensors"))
+    with pytest.raises(RecordError, match=r"no card of a model at .*absent\.json"):
+        run_recipe(absent, store, tmp_path / "absent", progress=lambda *_: None, resume=True, measure=True)
+    assert not (tmp_path / "absent").exists()
     lost = replace(kept, start=None)
     with pytest.raises(ArgumentError, match=r"steps=0 .* needs start="):
         run_recipe(lost, store, tmp_path / "lost", progress=lambda *_: None, resume=True, measure=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -93,6 +94,21 @@ def test_model_over_other_features_is_refused(
     path.write_text(json.dumps({}))
     with pytest.raises(RecordError, match="fit it again"):
         ValueModel.load(path)
+
+
+@pytest.mark.parametrize("damage", ["absent", "short", "nan"])
+def test_parts_that_do_not_fit_are_refused(model: ValueModel, tmp_path: Path, damage: str):
+    parts = dict(model.weights)
+    match damage:
+        case "absent":
+            del parts["w3"]
+        case "short":
+            parts["w1"] = parts["w1"][:, :-1]
+        case "nan":
+            parts["b3"] = np.full_like(parts["b3"], np.nan)
+    replace(model, weights=parts).save(tmp_path / "value.safetensors")
+    with pytest.raises(RecordError, match="is not a value model of this version"):
+        ValueModel.load(tmp_path / "value.safetensors")
 
 
 def test_nothing_measured_is_an_error():

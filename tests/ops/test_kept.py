@@ -110,7 +110,8 @@ def test_a_known_call_imports_no_compiler(folder: Path):
     code = (
         "import sys, numpy as np, tlm; a, b = np.ones((5, 37), 'f4'), np.ones((37, 8), 'f4');"
         "assert (tlm.ops.matmul(a, b, schedule='heuristic') == 37).all();"
-        "heavy = ('tlm.space', 'tlm.lower', 'tlm.schedule', 'tlm.model.infer', 'tlm.backend.llvm.emitter', 'jax');"
+        "heavy = ('tlm.space', 'tlm.lower', 'tlm.schedule', 'tlm.model.infer', 'tlm.backend.llvm.emitter', "
+        "'jax');"
         "print([m for m in heavy if m in sys.modules])"
     )
     first, again = (

@@ -24,7 +24,7 @@ Machine = Annotated[
     str,
     typer.Option(
         help="cpu (this machine), or a level: avx512, avx2, sse, neon; cuda (the GPU here), or sm_75, sm_80, "
-        "sm_86, sm_89, sm_90, sm_100."
+        "sm_86, sm_89, sm_90, sm_90a, sm_100."
     ),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Default: the CPUs that this process may use.")]

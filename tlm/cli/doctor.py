@@ -85,8 +85,12 @@ def _model() -> str:
             f"no weights at {weights.shipped()}; schedule='generate' falls back to 'heuristic'"
         )
     network, card = weights.load(weights.shipped()), weights.card(weights.shipped())
-    trained = card.get("trained", card.get("date", "unknown date"))
-    return f"{network.config.layers} layers, {network.config.width} wide, {trained}"
+    measured = card.get("measured", {}).get("programs", 0)
+    value = weights.load_value(weights.shipped())
+    judge = "no value model" if value is None else f"a value model of {len(value.weights['w1'])} networks"
+    return (
+        f"{network.config.layers} layers, {network.config.width} wide, {judge}, {measured} measured programs"
+    )
 
 
 def _product() -> str:

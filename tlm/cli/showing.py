@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import ArgumentError
 from ..ops.kernel import Kernel
 from ..schedule.steps import to_json as steps_to_json
 
@@ -28,8 +29,16 @@ def as_text(kernel: Kernel, *, steps: bool, source: bool, assembly: bool) -> str
     if source:
         parts += ["== LLVM IR" if kernel.target.kind == "cpu" else "== CUDA C", kernel.source]
     if assembly:
-        parts += ["== assembly", kernel.assembly]
+        parts += ["== assembly", _assembly(kernel)]
     return "\n".join(parts)
+
+
+def _assembly(kernel: Kernel) -> str:
+    if kernel.target.kind != "cpu":
+        raise ArgumentError(
+            f"--asm shows machine code of CPUs, the target is {kernel.target.isa}: --source shows its CUDA C"
+        )
+    return kernel.assembly
 
 
 def choices(kernel: Kernel) -> list[str]:
@@ -64,5 +73,5 @@ def as_values(kernel: Kernel, *, source: bool, assembly: bool) -> dict[str, Any]
     if source:
         out["source"] = kernel.source
     if assembly:
-        out["assembly"] = kernel.assembly
+        out["assembly"] = _assembly(kernel)
     return out

@@ -61,7 +61,7 @@ def architecture(target: Target) -> int:
     """The number of a GPU's architecture: 90 for sm_90 and sm_90a."""
     found = re.fullmatch(r"sm_(\d+)[a-z]?", target.isa)
     if target.kind != "cuda" or found is None:
-        raise BackendError(f"the CUDA backend compiles for GPUs such as sm_90, not for {target.name}")
+        raise BackendError(f"the CUDA backend compiles for GPUs such as sm_90, not for {target.isa}")
     return int(found.group(1))
 
 

@@ -15,5 +15,7 @@ def digest(path: Path) -> str:
     """A hash of the language model at `path` and of its value model; empty where there is none."""
     if not path.exists():
         return ""
-    files = [file for file in (path, value_path(path)) if file.exists()]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    parts = [
+        hashlib.sha256(file.read_bytes()).digest() for file in (path, value_path(path)) if file.is_file()
+    ]
+    return hashlib.sha256(b"".join(parts)).hexdigest()

@@ -64,7 +64,8 @@ def generate(
     if not programs:
         return []
     if network is None:
-        network, value = load(shipped(target.kind)), load_value(shipped(target.kind))
+        network, value = load(shipped(target.kind)), value or load_value(shipped(target.kind))
+    # Some of what is drawn was said before: about half, of a model that is sure of itself.
     draws = 1 if samples == 1 else 1 + 2 * (samples - 1)
     sentences = _lockstep(network, programs, draws, target, temperature, seed)
     found = []
@@ -78,7 +79,7 @@ def generate(
 def ranked(sentences: Sequence[Sentence], value: ValueModel) -> list[Sentence]:
     """Sentences of one program, those first that the value model expects to be fastest."""
     scores = value.scores(sentences[0].prompt, [s.decided.choices for s in sentences], exact=True)
-    # Rounded, so that sums in another order on another machine do not change which is first.
+    # Rounded, so that sums in another order, which differ by 1e-12, hardly ever change which is first.
     rated = [replace(s, value=round(float(v), 6)) for s, v in zip(sentences, scores, strict=True)]
     return sorted(rated, key=lambda s: -(s.value or 0.0))
 

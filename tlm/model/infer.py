@@ -144,7 +144,8 @@ class Session:
 
 
 def _product(x: Floats, w: Floats) -> Floats:
-    """x (..., K) times w (K, N), by blocks of columns of at most `ALONE` multiply-adds."""
+    """x (..., K) times w (K, N), by blocks of columns of at most `ALONE` multiply-adds, if a column has not
+    more."""
     rows = x.reshape(-1, x.shape[-1])
     out = np.empty((len(rows), w.shape[1]))
     columns = max(1, ALONE // max(1, rows.size))

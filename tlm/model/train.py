@@ -109,6 +109,8 @@ def run_recipe(
     """`train` with every knob."""
     if not recipe.steps and recipe.start is None:
         raise ArgumentError("steps=0 fits only the value model of weights that exist: it needs start=")
+    if recipe.start is not None:
+        weights.read(Path(recipe.start))
     fleet = fleet or of_host(families, Measurer)
     _open(out, recipe, fleet, resume)
     for number in range(recipe.rounds):
@@ -133,7 +135,7 @@ def _open(out: Path, recipe: Recipe, fleet: Fleet, resume: bool) -> None:
             other = sorted(k for k in mine.keys() | found.keys() if found.get(k) != mine.get(k))
             raise ArgumentError(
                 f"{out} holds a run with another {', '.join(other)}; give the same, another folder, "
-                "or resume=False"
+                "or resume=False (--fresh)"
             )
         return
     for old in out.glob("round*"):
@@ -170,25 +172,31 @@ def _round(
         _fit_value(workloads, value, recipe.value_steps, seed, progress)
     first = None if recipe.start is None else Path(recipe.start)
     before = out / f"round{number - 1}" / path.name if number else first
-    sentences, trained = 0, None if before is None else weights.read(before)
+    trained = None if before is None else weights.read(before)
+    config = recipe.config
+    origin: dict[str, Any] = {}
     if recipe.steps:
         share = 1.0 if number == recipe.rounds - 1 else _EARLY
         how = Imagination(value, before, seed, recipe.effort, fleet.judge, _JUDGED)
         found = _imagine(how, here / "imagined", max(1, int(recipe.imagined * share)), fleet, progress)
         corpus = data.concatenate([*found, fastest(workloads, recipe.effort.tau)])
         trained = _learn(recipe, corpus, here, trained, max(1, int(recipe.steps * share)), progress)
-        sentences = len(corpus)
+        origin = {"sentences": len(corpus)}
+    elif before is not None:
+        kept = weights.card(before)
+        config = Config.from_json(kept["config"])
+        origin = {"language_model": {name: kept.get(name) for name in ("recipe", "measured", "sentences")}}
     assert trained is not None
     about: dict[str, Any] = {
         "version": __version__,
         "recipe": asdict(recipe),
         **_source(fleet, {"programs": programs, "workloads": len(workloads)}),
         "targets": sorted({w.target.key for w in workloads}),
-        "sentences": sentences,
+        **origin,
         "round": number,
         "seconds": round(time.monotonic() - began, 1),
     }
-    weights.save(path, trained, recipe.config, about)
+    weights.save(path, trained, config, about)
     return path
 
 

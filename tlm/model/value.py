@@ -80,8 +80,12 @@ class ValueModel:
                 names = (file.metadata() or {}).get("features", "").split("\n")
             place = {name: n for n, name in enumerate(features.COLUMNS)}
             columns = np.array([place[name] for name in names], np.int64)
-            return ValueModel(columns, arrays.pop("mean"), arrays.pop("scale"), arrays)
-        except (OSError, SafetensorError, KeyError) as error:
+            model = ValueModel(columns, arrays.pop("mean"), arrays.pop("scale"), arrays)
+            # What does not fit together, or is no number, must not wait for the first program to be seen.
+            if not np.isfinite(model.predict(np.zeros((1, len(columns)), np.float32))).all():
+                raise ValueError("not all of its weights are numbers")
+            return model
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise RecordError(
                 f"{path} is not a value model of this version ({error}): fit it again"
             ) from None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import math
+import sys
 from dataclasses import dataclass
 from functools import cache
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,20 @@ from ..model.config import SAMPLES
 from ..model.files import digest
 from ..target import Target, host
 
+MOST_SAMPLES = 1024
+"""Sentences that are written together: each takes some hundred KiB meanwhile."""
+
 ACTIVATION_NAMES = ("relu", "gelu", "silu", "sigmoid", "tanh")
 
 
 def _at_least(name: str, value: Any, least: float) -> None:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or value < least:
+    good = isinstance(value, Real) and not isinstance(value, bool)
+    if not good or not least <= value <= sys.float_info.max:
         raise ArgumentError(f"{name} is a number of at least {least}, got {value!r}")
 
 
 def _whole(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ArgumentError(f"{name} is an integer of at least {least}, got {value!r}")
 
 
@@ -84,6 +88,8 @@ class Generate:
 
     def __post_init__(self) -> None:
         _whole("Generate.samples", self.samples, 1)
+        if self.samples > MOST_SAMPLES:
+            raise ArgumentError(f"Generate.samples is at most {MOST_SAMPLES}, got {self.samples}")
         _whole("Generate.measure", self.measure, 0)
         _at_least("Generate.temperature", self.temperature, 1e-3)
         _whole("Generate.seed", self.seed, 0)
@@ -138,7 +144,9 @@ def machine(target: Any, threads: int | None) -> Target:
     "cpu" is this machine; the name of a CPU level is this machine restricted to it, or a common machine of
     that level where this one lacks it. `threads` defaults to what the process may use.
     """
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+    if threads is not None and (
+        isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1
+    ):
         raise ArgumentError(f"threads= is an integer of at least 1, got {threads!r}")
     if isinstance(target, Target):
         found = target
@@ -148,7 +156,7 @@ def machine(target: Any, threads: int | None) -> Target:
         raise ArgumentError(f"target= is 'cpu', the name of a level, or a tlm.Target, got {target!r}")
     if found.kind == "cuda" and threads is not None:
         raise ArgumentError(f"threads= is of CPUs; {found.name} has its own, got {threads}")
-    return found if threads is None else found.with_threads(threads)
+    return found if threads is None else found.with_threads(int(threads))
 
 
 def _named(name: str) -> Target:

@@ -17,9 +17,8 @@ from .stats import statistics
 # NVRTC compiles one program at a time in a process.
 _lock = threading.Lock()
 
-
 _LENGTH = 8
-"""Bytes that tell the length of a log before it, where it is kept with its cubin."""
+"""Bytes of a number: a kept cubin begins with the length of its log."""
 
 
 def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:

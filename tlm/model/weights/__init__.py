@@ -47,7 +47,10 @@ def available(kind: str = "cpu") -> bool:
 @cache
 def load(path: Path) -> Network:
     """The network stored at `path`, kept for the process; errors as of `read`."""
-    return Network(Config.from_json(card(path).get("config")), read(path))
+    try:
+        return Network(Config.from_json(card(path).get("config")), read(path))
+    except KeyError as error:
+        raise RecordError(f"{path} lacks the weights {error}") from None
 
 
 @cache

@@ -39,9 +39,10 @@ _LANES = (8, 4)
 
 
 def offered(f: Figures) -> bool:
-    """Whether warpgroups multiply these operands: rows of the first one along k, whole pieces of both."""
+    """Whether warpgroups multiply these operands: rows of the first one along k, whole pieces of both, and at
+    least one step of k, which fills a row of shared memory."""
     c = f.c
-    if not f.target.warpgroups or not matrices(f) or c.extent(c.rows.inner) < ROWS:
+    if not f.target.warpgroups or not matrices(f) or c.extent(c.rows.inner) < ROWS or c.extent(c.k) < ROW:
         return False
     pieces = [longest_vector(f, side, (ROW, ROW), ROW) for side in (c.rows, c.columns)]
     return along_k(c, c.rows) and pieces == [_PIECE, _PIECE] and bool(_widths(f))
