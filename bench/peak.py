@@ -52,11 +52,10 @@ def peak_gflops(target: tlm.Target, repeats: int = 15) -> float:
     return 2.0 * CHAINS * lanes * STEPS / best / 1e9
 
 
-def shares(target: tlm.Target, side: int, rounds: int = 15) -> list[float]:
-    """Multiply-adds a second of a generated product of `side` cubed, f32, one thread, as shares of the peak.
+def rates(target: tlm.Target, side: int, rounds: int = 25) -> tuple[list[float], list[float]]:
+    """Multiply-adds a second of a generated product of `side` cubed, f32, one thread, and of the peak kernel.
 
-    The peak kernel runs right before and right after each product, and the faster of the two counts: a
-    machine shared with others may be twice as fast a tenth of a second later.
+    They run in turns: a machine shared with others may be twice as fast a tenth of a second later.
     """
     one, lanes = target.with_threads(1), target.vector_bytes // 4
     peak = compile_program(peak_program(lanes), one)
@@ -65,24 +64,21 @@ def shares(target: tlm.Target, side: int, rounds: int = 15) -> list[float]:
     product = tlm.ops.matmul.kernel(a, b, target=one)
     x, acc = np.full(lanes, 1e-3, np.float32), np.empty((CHAINS, lanes), np.float32)
 
-    def seconds_of_peak() -> float:
+    def of_peak() -> float:
         began = time.perf_counter()
         peak(x, acc)
-        return (time.perf_counter() - began) / (CHAINS * lanes * STEPS)
+        return CHAINS * lanes * STEPS / (time.perf_counter() - began)
 
-    def seconds_of_product() -> float:
+    def of_product() -> float:
         began = time.perf_counter()
         product(a, b, out=out)
-        return (time.perf_counter() - began) / side**3
+        return side**3 / (time.perf_counter() - began)
 
-    seconds_of_peak(), seconds_of_product()
-    found = []
+    of_peak(), of_product()
     gc.disable()
-    for _ in range(rounds):
-        before, mine, after = seconds_of_peak(), seconds_of_product(), seconds_of_peak()
-        found.append(min(before, after) / mine)
+    found = [(of_product(), of_peak()) for _ in range(rounds)]
     gc.enable()
-    return found
+    return [mine for mine, _ in found], [peak for _, peak in found]
 
 
 def main() -> None:
@@ -93,8 +89,9 @@ def main() -> None:
     target = tlm.Target(given.target)
     print(f"{target.name}: {peak_gflops(target):.1f} GFLOP/s, one core, f32")
     for side in SIDES if given.products else ():
-        found = shares(target, side)
-        print(f"{side} cubed: {median(found):.3f} of the peak beside it (best {max(found):.3f})")
+        mine, peak = rates(target, side)
+        of_medians, of_bests = median(mine) / median(peak), max(mine) / max(peak)
+        print(f"{side} cubed: {of_medians:.3f} of the peak beside it (the best of each: {of_bests:.3f})")
 
 
 if __name__ == "__main__":
