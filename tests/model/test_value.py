@@ -75,6 +75,12 @@ def test_what_is_written_is_ranked(model: ValueModel, network: Network, cost_of:
     assert np.exp(np.mean(np.log(ratios))) < 0.9
 
 
+def test_a_value_model_of_ones_own_ranks_what_the_shipped_weights_write(model: ValueModel):
+    made = generate([held_out()[0].program()], TARGET, samples=3, value=model)[0]
+    want = model.scores(made[0].prompt, [s.decided.choices for s in made], exact=True)
+    np.testing.assert_allclose([s.value for s in made], want, rtol=0, atol=1e-6)
+
+
 def test_stored_model_is_the_same(model: ValueModel, tmp_path: Path):
     model.save(tmp_path / "value.safetensors")
     again = ValueModel.load(tmp_path / "value.safetensors")

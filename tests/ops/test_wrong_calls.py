@@ -79,9 +79,11 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         for seed in ([1], "a", None, 1.5, True, -1)
     },
     **{
-        f"Generate {settings}": (lambda s=settings: tlm.Generate(**s), ArgumentError, f"Generate.{words}")
+        f"Generate {words}": (lambda s=settings: tlm.Generate(**s), ArgumentError, f"Generate.{words}")
         for words, settings in (
             ("samples is an integer of at least 1, got 2.5", {"samples": 2.5}),
+            ("samples is at most 1024, got 10000000", {"samples": 10**7}),
+            ("temperature is a number of at least 0.001, got 1000", {"temperature": 10**400}),
             ("samples is an integer of at least 1, got nan", {"samples": float("nan")}),
             ("seed is an integer of at least 0, got -1", {"seed": -1, "samples": 2}),
             ("seed is an integer of at least 0, got 'a'", {"seed": "a"}),
@@ -148,3 +150,10 @@ def test_composed_activations_round_halves_once(dtype: Any, op: Any):
     x = np.concatenate([np.linspace(-16, 8, 3001), [-13.9]]).astype(dtype)
     want = op(x.astype("f4"), **HOW).astype(dtype)
     np.testing.assert_array_equal(op(x, **HOW), want)
+
+
+def test_numbers_of_numpy_are_numbers():
+    settings = tlm.Generate(samples=np.int64(2), temperature=np.float32(0.5), seed=np.int64(3))
+    assert settings == tlm.Generate(samples=2, temperature=0.5, seed=3)
+    a = np.ones((3, 4), np.float32)
+    assert (tlm.ops.matmul(a, a.T, schedule="default", threads=np.int64(1)) == 4).all()

@@ -22,8 +22,10 @@ ACTIVATION_NAMES = ("relu", "gelu", "silu", "sigmoid", "tanh")
 
 
 def _at_least(name: str, value: Any, least: float) -> None:
-    good = isinstance(value, Real) and not isinstance(value, bool)
-    if not good or not least <= value <= sys.float_info.max:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    # An int may be larger than every float; numpy's floats are compared in their own width.
+    good = number and (value if isinstance(value, int) else float(value)) <= sys.float_info.max
+    if not good or not value >= least:
         raise ArgumentError(f"{name} is a number of at least {least}, got {value!r}")
 
 
