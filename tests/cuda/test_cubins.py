@@ -162,8 +162,10 @@ def test_the_size_is_capped_with_that_of_objects():
 
 
 def test_the_command_lists_and_clears_them(nvrtc: NVRTC):
+    def call(*words: str) -> str:
+        return CliRunner().invoke(app, ["cache", *words]).output
+
     compiler.binary(TEXT, SM_80)
-    call = lambda *words: CliRunner().invoke(app, ["cache", *words]).output  # noqa: E731
     shown = json.loads(call("--json"))
     assert shown["files"] == 1
     assert shown["cubins"] == f"1 files, {shown['bytes']} bytes"
