@@ -66,6 +66,8 @@ class Faulty:
                     time.sleep(FOREVER)
                 case "run-hangs-later" if runs == 3:
                     time.sleep(FOREVER)
+                case "first-run-waits" if runs == 1:
+                    time.sleep(8e-3)
                 case "run-segfaults":
                     ctypes.string_at(8)
                 case "run-is-killed":
