@@ -71,7 +71,7 @@ def _uses(load: Load, var: str) -> bool:
     return any(var in free_vars(i) for i in load.indices)
 
 
-def misfit(p: Product, lane: str, extents: Mapping[str, int]) -> str | None:
+def misfit(p: Product, extents: Mapping[str, int], lane: str) -> str | None:
     """Why `p`, of the threads `lane`, is not one instruction; None where it is."""
     depths = DEPTHS[p.left.dtype]
     if p.k.extent not in depths or p.k.bound is not None:

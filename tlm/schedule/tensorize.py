@@ -2,16 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from ..ir.affine import conjuncts, implied
-from ..ir.nodes import Const, Expr, For, If, Load, Op, Program, Stmt, Store, Var
+from ..ir.nodes import Const, Expr, For, If, Load, LoopKind, Op, Program, Stmt, Store, Var
 from ..ir.paths import Path, extents_of, find_writers, loops_on, rebuild, with_body
 from ..ir.walk import buffers, free_vars, rewrap, substitute
 from .annotate import marked
 from .base import Rewrite, Step
 from .matrix import WARP, Product, misfit, product
+
+P = TypeVar("P", bound=Product)
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[P]):
+    """A kind of matrix instruction, with whose name its `loops` nested loops are marked.
+
+    read: the product that a nest is. threads: the loops over the threads that run one together, or
+    ScheduleError. misfit(product, extents, *names of these loops): why it is not one instruction; None where
+    it is. others, legal: how messages call the loops inside of the first one, and what these must be.
+    """
+
+    kind: LoopKind
+    loops: int
+    others: str
+    legal: str
+    read: Callable[[Stmt], P | None]
+    threads: Callable[[Step, Program, Path, str], tuple[For, ...]]
+    misfit: Callable[..., str | None]
+
+
+def instruction(step: Step, loop: str, program: Program, form: Form[P]) -> Rewrite:
+    """The rewrite of `step`: the nest under `loop` becomes one instruction of a form."""
+    path, outermost = step.serial(program, loop)
+    nest, guards = _unguarded(outermost)
+    found = form.read(nest)
+    if found is None:
+        reason = f"{loop} and {form.others} are no sum of products with 2 x 2 results"
+        raise step.refuse(program, reason, form.legal)
+    threads = form.threads(step, program, path, loop)
+    wrong = form.misfit(found, extents_of(program.body), *[t.var for t in threads])
+    if wrong is not None:
+        raise step.refuse(program, wrong)
+    target = buffers(program)[found.update.targets[0]]
+    if target.memory != "register" or found.update.init:
+        legal = "Use cache_write(memory='register') and decompose_reduction first."
+        raise step.refuse(program, f"{target.name} is not summed in registers that start before", legal)
+    for thread in threads:
+        _whole_warps(step, program, path, thread)
+    _padded(step, program, found, guards)
+    return lambda: with_body(program, rebuild(path, _marked(nest, form.loops, form.kind)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,54 +75,47 @@ class Tensorize(Step):
     loop: str
 
     def plan(self, program: Program) -> Rewrite:
-        path, loop = self.serial(program, self.loop)
-        nest, guards = unguarded(loop)
-        found = product(nest)
-        if found is None:
-            reason = f"{self.loop} and the two loops in it are no sum of products with 2 x 2 results"
-            legal = "They are the loop that is summed, and one of 2 iterations for each factor."
-            raise self.refuse(program, reason, legal)
-        lane = self._lane(program, path)
-        wrong = misfit(found, lane.var, extents_of(program.body))
-        if wrong is not None:
-            raise self.refuse(program, wrong)
-        target = buffers(program)[found.update.targets[0]]
-        if target.memory != "register" or found.update.init:
-            legal = "Use cache_write(memory='register') and decompose_reduction first."
-            raise self.refuse(program, f"{target.name} is not summed in registers that start before", legal)
-        whole_warps(self, program, path, lane)
-        padded(self, program, found, guards)
-        return lambda: with_body(program, rebuild(path, _marked(nest)))
-
-    def _lane(self, program: Program, path: Path) -> For:
-        """The loop over the lanes of a warp."""
-        lanes = [f for f in loops_on(path) if f.kind == "threadIdx.x"]
-        if not lanes or lanes[0].extent != WARP:
-            legal = f"Bind a loop of {WARP} iterations around it to threadIdx.x."
-            raise self.refuse(
-                program, f"no loop over the {WARP} lanes of a warp is around {self.loop}", legal
-            )
-        return lanes[0]
+        return instruction(self, self.loop, program, _FORM)
 
 
-def whole_warps(step: Step, program: Program, path: Path, lane: For) -> None:
+def _lanes(step: Step, program: Program, path: Path, loop: str) -> tuple[For, ...]:
+    """The loop over the lanes of a warp."""
+    lanes = [f for f in loops_on(path) if f.kind == "threadIdx.x"]
+    if not lanes or lanes[0].extent != WARP:
+        legal = f"Bind a loop of {WARP} iterations around it to threadIdx.x."
+        raise step.refuse(program, f"no loop over the {WARP} lanes of a warp is around {loop}", legal)
+    return (lanes[0],)
+
+
+_FORM = Form(
+    kind="tensor",
+    loops=3,
+    others="the two loops in it",
+    legal="They are the loop that is summed, and one of 2 iterations for each factor.",
+    read=product,
+    threads=_lanes,
+    misfit=misfit,
+)
+
+
+def _whole_warps(step: Step, program: Program, path: Path, lane: For) -> None:
     """Refuse `step` where some threads of the loop `lane` may skip the instruction at `path`."""
     for stmt in path:
         if isinstance(stmt, If) and lane.var in free_vars(stmt.cond):
-            raise step.refuse(program, f"a guard on {lane.var} is around it", _PADDED)
+            raise step.refuse(program, f"a guard on {lane.var} is around it", _ADVICE)
 
 
-def padded(step: Step, program: Program, found: Product, guards: tuple[Expr, ...]) -> None:
+def _padded(step: Step, program: Program, found: Product, guards: tuple[Expr, ...]) -> None:
     """Refuse `step` for guards inside the nest, but where both factors are zero wherever these fail."""
     extents = extents_of(program.body)
     for guard in guards:
         for load in (found.left, found.right):
             inside = _filled(program, load)
             if inside is None or implied(guard, extents, (inside,)) is not True:
-                raise step.refuse(program, f"{load.buffer} may not be 0 where a guard inside fails", _PADDED)
+                raise step.refuse(program, f"{load.buffer} may not be 0 where a guard inside fails", _ADVICE)
 
 
-_PADDED = "Stage both factors with cache_read(..., pad=True), and tensorize before the copies are split."
+_ADVICE = "Stage both factors with cache_read(..., pad=True), and tensorize before the copies are split."
 
 
 def _filled(program: Program, load: Load) -> Expr | None:
@@ -97,19 +133,19 @@ def _filled(program: Program, load: Load) -> Expr | None:
     return None
 
 
-def unguarded(stmt: Stmt) -> tuple[Stmt, tuple[Expr, ...]]:
+def _unguarded(stmt: Stmt) -> tuple[Stmt, tuple[Expr, ...]]:
     """A nest of loops without the guards in it, and these."""
     match stmt:
         case For(body=body):
-            inner, guards = unguarded(body)
+            inner, guards = _unguarded(body)
             return rewrap(stmt, inner), guards
         case If(cond, then, None):
-            inner, guards = unguarded(then)
+            inner, guards = _unguarded(then)
             return inner, (*conjuncts(cond), *guards)
     return stmt, ()
 
 
-def _marked(stmt: Stmt, depth: int = 3) -> Stmt:
+def _marked(stmt: Stmt, depth: int, kind: LoopKind) -> Stmt:
     if depth == 0 or not isinstance(stmt, For):
         return stmt
-    return marked(For(stmt.var, stmt.extent, _marked(stmt.body, depth - 1)), "tensor")
+    return marked(rewrap(stmt, _marked(stmt.body, depth - 1, kind)), kind)

@@ -22,13 +22,12 @@ from typing import ClassVar
 
 from ..ir.dtypes import DType, bf16, f16
 from ..ir.nodes import Expr, For, Load, Program, Stmt, Update, Var, const
-from ..ir.paths import Path, extents_of, loops_on, rebuild, with_body
+from ..ir.paths import Path, loops_on
 from ..ir.simplify import simplify
-from ..ir.walk import buffers, free_vars, rewrap, substitute
-from .annotate import marked
+from ..ir.walk import free_vars, substitute
 from .base import Rewrite, Step
 from .matrix import WARP, Product, product
-from .tensorize import padded, unguarded, whole_warps
+from .tensorize import Form, instruction
 
 WARPS = 4
 ROWS, COLUMNS, DEPTH = 64, 8, 16
@@ -38,17 +37,11 @@ FACTORS: tuple[DType, ...] = (bf16, f16)
 
 
 @dataclass(frozen=True, slots=True)
-class GroupProduct:
+class GroupProduct(Product):
     """The sum of products of four nested loops: over k, groups j of eight columns, and two results each along
     m (of `left`) and n."""
 
-    k: For
     j: For
-    m: For
-    n: For
-    update: Update
-    left: Load
-    right: Load
 
 
 def group_product(stmt: Stmt) -> GroupProduct | None:
@@ -63,7 +56,7 @@ def group_product(stmt: Stmt) -> GroupProduct | None:
     found = product(replace(k, body=replace(m, body=replace(n, body=stmt))))
     if found is None or (found.k.var, found.m.var, found.n.var) != (k.var, m.var, n.var):
         return None
-    return None if j.var in stmt.axes else GroupProduct(k, j, m, n, stmt, found.left, found.right)
+    return None if j.var in stmt.axes else GroupProduct(k, m, n, stmt, found.left, found.right, j)
 
 
 def odd_size(p: GroupProduct) -> str | None:
@@ -80,7 +73,7 @@ def odd_size(p: GroupProduct) -> str | None:
     return None
 
 
-def group_misfit(p: GroupProduct, y: str, lane: str, extents: Mapping[str, int]) -> str | None:
+def group_misfit(p: GroupProduct, extents: Mapping[str, int], y: str, lane: str) -> str | None:
     """Why `p`, of the warps `y` and their lanes, is not one instruction; None where it is."""
     odd = odd_size(p)
     if odd is not None:
@@ -141,38 +134,25 @@ class TensorizeGroup(Step):
     loop: str
 
     def plan(self, program: Program) -> Rewrite:
-        path, loop = self.serial(program, self.loop)
-        nest, guards = unguarded(loop)
-        found = group_product(nest)
-        if found is None:
-            reason = f"{self.loop} and the three loops in it are no sum of products with 2 x 2 results"
-            legal = "They are the summed loop, one over groups of 8 columns, and one of 2 for each factor."
-            raise self.refuse(program, reason, legal)
-        y, lane = self._threads(program, path)
-        wrong = group_misfit(found, y.var, lane.var, extents_of(program.body))
-        if wrong is not None:
-            raise self.refuse(program, wrong)
-        target = buffers(program)[found.update.targets[0]]
-        if target.memory != "register" or found.update.init:
-            legal = "Use cache_write(memory='register') and decompose_reduction first."
-            raise self.refuse(program, f"{target.name} is not summed in registers that start before", legal)
-        for thread in (y, lane):
-            whole_warps(self, program, path, thread)
-        pair = Product(found.k, found.m, found.n, found.update, found.left, found.right)
-        padded(self, program, pair, guards)
-        return lambda: with_body(program, rebuild(path, _marked(nest)))
-
-    def _threads(self, program: Program, path: Path) -> tuple[For, For]:
-        """The loops over the warps of a block and over their lanes."""
-        bound = {f.kind: f for f in loops_on(path)}
-        y, lane = bound.get("threadIdx.y"), bound.get("threadIdx.x")
-        if y is None or lane is None or lane.extent != WARP or y.extent % WARPS or "threadIdx.z" in bound:
-            legal = f"Bind {WARP} lanes to threadIdx.x, and a multiple of {WARPS} warps to threadIdx.y."
-            raise self.refuse(program, f"no whole groups of {WARPS} warps run {self.loop}", legal)
-        return y, lane
+        return instruction(self, self.loop, program, _FORM)
 
 
-def _marked(stmt: Stmt, depth: int = 4) -> Stmt:
-    if depth == 0 or not isinstance(stmt, For):
-        return stmt
-    return marked(rewrap(stmt, _marked(stmt.body, depth - 1)), "warpgroup")
+def _group_threads(step: Step, program: Program, path: Path, loop: str) -> tuple[For, ...]:
+    """The loops over the warps of a block and over their lanes."""
+    bound = {f.kind: f for f in loops_on(path)}
+    y, lane = bound.get("threadIdx.y"), bound.get("threadIdx.x")
+    if y is None or lane is None or lane.extent != WARP or y.extent % WARPS or "threadIdx.z" in bound:
+        legal = f"Bind {WARP} lanes to threadIdx.x, and a multiple of {WARPS} warps to threadIdx.y."
+        raise step.refuse(program, f"no whole groups of {WARPS} warps run {loop}", legal)
+    return y, lane
+
+
+_FORM = Form(
+    kind="warpgroup",
+    loops=4,
+    others="the three loops in it",
+    legal="They are the summed loop, one over groups of 8 columns, and one of 2 for each factor.",
+    read=group_product,
+    threads=_group_threads,
+    misfit=group_misfit,
+)

@@ -67,7 +67,7 @@ class Tensors(Collectives):
             )
         for loop in (p.k, p.m, p.n):
             self.extents[loop.var] = loop.extent
-        reason = misfit(p, self.lane.var, self.extents)
+        reason = misfit(p, self.extents, self.lane.var)
         if reason is not None:
             raise BackendError(f"no matrix instruction: {reason}")
         return self.lane.var

@@ -13,6 +13,7 @@ from ...lower.gpu import architecture
 from ..choice import Ask, Option, question
 from ..contraction_choices import Facts, ceil, percent, waste
 from . import product_choices as ask
+from . import tiling
 from .banks import SWAPPED, Matrix
 from .limits import BASE_REGISTERS, GRID_YZ, Cost, block_facts, fits, grid_facts, roomy
 from .product_choices import Figures, along_k, longest_vector
@@ -33,14 +34,9 @@ def offered(f: Figures) -> bool:
     types = left == right and left.name in ("bf16", "f16") and c.out.buffer.dtype.name == "f32"
     inside = c.extent(c.rows.inner) >= ROWS and c.extent(c.columns.inner) >= COLUMNS and f.k >= DEPTH
     # Loops over blocks that are one axis of the grid hide from the instructions what is padding.
-    grid = max(others(f), ceil(f.m, ROWS), ceil(f.n, COLUMNS)) <= GRID_YZ
-    plain = grid and not f.joined and (others(f) == 1 or f.k <= ask.LONGEST)
+    grid = max(tiling.others(f), ceil(f.m, ROWS), ceil(f.n, COLUMNS)) <= GRID_YZ
+    plain = grid and not f.joined and (tiling.others(f) == 1 or f.k <= ask.LONGEST)
     return types and inside and plain and c.deep and not c.guarded and architecture(f.target) >= FIRST
-
-
-def others(f: Figures) -> int:
-    """Blocks along all loops but the inner one of each side."""
-    return f.outer * f.c.extent(*f.c.rows.loops[:-1], *f.c.columns.loops[:-1])
 
 
 def cost(
@@ -69,28 +65,10 @@ def deals(f: Figures, tile: tuple[int, int]) -> list[tuple[int, int]]:
     return [x for x in found if roomy(cost(f, tile, x), f.target)] or found
 
 
-@question("cta_m")
-def _rows(f: Figures, extent: int) -> list[Option]:
-    """Rows of a block's tile."""
-    return [
-        Option(n, (("size", n), ("trips", ceil(extent, n)), ("waste", waste(extent, n))))
-        for n in (16, 32, 64, 128, 256)
-        if n <= extent
-    ]
-
-
-@question("cta_n")
-def _columns(f: Figures, extent: int, rows: int, blocks: int) -> list[Option]:
-    """Columns of a block's tile of so many rows."""
-    options = []
-    for n in (8, 16, 32, 64, 128, 256):
-        if n > extent or not deals(f, (rows, n)):
-            continue
-        made = cost(f, (rows, n), deals(f, (rows, n))[-1])
-        facts: Facts = (("size", n), ("waste", waste(extent, n)), ("intensity", rows * n / (rows + n)))
-        facts += (("threads", made.threads),)
-        options.append(Option(n, facts + grid_facts(blocks * ceil(extent, n), made, f.target)))
-    return options
+def _cheapest(f: Figures, tile: tuple[int, int]) -> Cost | None:
+    """What a block with this tile takes whose warps have the most instructions."""
+    found = deals(f, tile)
+    return cost(f, tile, found[-1]) if found else None
 
 
 @question("thread_m")
@@ -153,34 +131,30 @@ def _turns(f: Figures, body: int, count: int) -> list[Option]:
 def plan(f: Figures) -> Ask:
     """Answers for a product by matrix instructions."""
     c = f.c
-    wide = c.extent(c.rows.inner), c.extent(c.columns.inner)
-    rows = yield from _rows(f, wide[0])
-    around, blocks_m = others(f), ceil(wide[0], rows)
-    columns = yield from _columns(f, wide[1], rows, around * blocks_m)
-    tile, blocks_n = (rows, columns), ceil(wide[1], columns)
-    blocks = around * blocks_m * blocks_n
+    t = yield from tiling.of_instructions(f, (16, 32, 64, 128, 256), (8, 16, 32, 64, 128, 256), _cheapest)
+    tile, blocks = t.shape, t.blocks
     down = yield from _down(f, tile, blocks)
     warp = down, (yield from _across(f, tile, blocks, down))
-    slices = yield from ask.slices(f, blocks, around == 1, cost(f, tile, warp))
+    slices = yield from ask.slices(f, blocks, t.alone, cost(f, tile, warp))
     deep = yield from _deep(f, tile, warp, ceil(f.k, slices))
     part = part_of(f.k, slices, deep)
     sides = c.rows, c.columns
     longest = (
-        longest_vector(f, sides[0], (deep, part), rows),
-        longest_vector(f, sides[1], (deep, part), columns),
+        longest_vector(f, sides[0], (deep, part), tile[0]),
+        longest_vector(f, sides[1], (deep, part), tile[1]),
     )
     made = cost(f, tile, warp, deep)
-    width = yield from ask.vector(f, longest, (rows * deep, columns * deep), made.threads)
+    width = yield from ask.vector(f, longest, (tile[0] * deep, tile[1] * deep), made.threads)
     copy = [max(1, min(n, width // f.bytes(side))) for n, side in zip(longest, sides, strict=True)]
     way = yield from _align(f, tile, deep, warp)
     ahead = yield from ask.stages(f, ceil(part, deep), cost(f, tile, warp, deep, way))
     written = yield from _turns(f, warp[0] * warp[1], deep // DEPTH)
-    order = yield from ask.raster(f, blocks_m, blocks_n, tile, around == 1 and slices == 1)
+    order = yield from ask.raster(f, t.blocks_m, t.blocks_n, tile, t.alone and slices == 1)
     after = yield from ask.epilogue(f, c.elementwise)
     apart = 0 if isinstance(way, str) else way
     swaps = [m.swap if way == SWAPPED else None for m, _ in copies(f, tile, deep)]
-    m = Cut(rows, 1, 2 * warp[0], 1, 8, True, copy[0], along_k(f.c, sides[0]), apart, swaps[0])
-    n = Cut(columns, 1, 2 * warp[1], 2, 4, True, copy[1], along_k(f.c, sides[1]), apart, swaps[1])
+    m = Cut(tile[0], 1, 2 * warp[0], 1, 8, True, copy[0], along_k(f.c, sides[0]), apart, swaps[0])
+    n = Cut(tile[1], 1, 2 * warp[1], 2, 4, True, copy[1], along_k(f.c, sides[1]), apart, swaps[1])
     return Plan(m, n, deep, written, slices, order, ahead, result(f), after == "fused", DEPTH)
 
 

@@ -27,6 +27,7 @@ from .banks import SWAPPED, Swap, Turned
 from .limits import Cost
 from .product_choices import Figures
 from .product_steps import Cut, Plan, moves, steps
+from .tiling import Tiling
 
 T = TypeVar("T")
 
@@ -101,27 +102,6 @@ def form(f: Figures, first: Figures) -> list[Option]:
     )  # fmt: skip
     rates = dict.fromkeys(("matrix", "groups"), 100.0 * f.target.tensor_rate / f.target.fma_rate)
     return [Option(word, (*facts, ("rate", rates.get(word, 100.0)))) for word, offer in offers if offer]
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """A block's tile: rows along the inner loop and along the one around it, columns; and the blocks."""
-
-    wide: int
-    high: int
-    columns: int
-    blocks_m: int
-    blocks_n: int
-    blocks: int
-
-    @property
-    def alone(self) -> bool:
-        """Whether there are no blocks but those of the tile along the inner loop of each side."""
-        return self.blocks == self.blocks_m * self.blocks_n
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.wide * self.high, self.columns
 
 
 @dataclass(frozen=True, slots=True)

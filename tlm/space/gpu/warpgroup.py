@@ -21,14 +21,15 @@ from ...schedule.steps import (
 )
 from ...schedule.warpgroup import COLUMNS, DEPTH, ROWS, WARPS
 from ..choice import Ask, Option, question
-from ..contraction_choices import Facts, ceil, waste
+from ..contraction_choices import Facts, ceil
 from ..conv_problem import Convolution
 from . import product_choices as ask
+from . import tiling
 from .banks import Matrix
 from .launch import fuse
 from .limits import BASE_REGISTERS, Cost, block_facts, fits, grid_facts, resident, roomy
 from .matrix import offered as matrices
-from .matrix import others, result
+from .matrix import result
 from .product_choices import Figures, along_k, longest_vector
 from .product_steps import Cut, Inside, Plan, marked, part_of
 
@@ -67,28 +68,10 @@ def _turns(f: Figures, tile: tuple[int, int]) -> list[int]:
     return [n for n in found if roomy(cost(tile, n), f.target)] or found
 
 
-@question("cta_m")
-def _rows(f: Figures, extent: int) -> list[Option]:
-    """Rows of a block's tile."""
-    return [
-        Option(n, (("size", n), ("trips", ceil(extent, n)), ("waste", waste(extent, n))))
-        for n in (64, 128, 256)
-        if n <= extent
-    ]
-
-
-@question("cta_n")
-def _columns(f: Figures, extent: int, rows: int, blocks: int) -> list[Option]:
-    """Columns of a block's tile of so many rows."""
-    options = []
-    for n in _widths(f):
-        turns = _turns(f, (rows, n))
-        if turns:
-            made = cost((rows, n), turns[0])
-            facts: Facts = (("size", n), ("waste", waste(extent, n)), ("intensity", rows * n / (rows + n)))
-            facts += (("threads", made.threads),)
-            options.append(Option(n, facts + grid_facts(blocks * ceil(extent, n), made, f.target)))
-    return options
+def _cheapest(f: Figures, tile: tuple[int, int]) -> Cost | None:
+    """What a block with this tile takes whose groups have one instruction, where that fits."""
+    turns = _turns(f, tile)
+    return cost(tile, turns[0]) if turns else None
 
 
 @question("thread_m")
@@ -120,22 +103,18 @@ def _ahead(f: Figures, trips: int, made: Cost) -> list[Option]:
 def plan(f: Figures) -> Ask:
     """Answers for a product by matrix instructions of warpgroups."""
     c = f.c
-    wide = c.extent(c.rows.inner), c.extent(c.columns.inner)
-    rows = yield from _rows(f, wide[0])
-    around, blocks_m = others(f), ceil(wide[0], rows)
-    columns = yield from _columns(f, wide[1], rows, around * blocks_m)
-    tile, blocks_n = (rows, columns), ceil(wide[1], columns)
-    blocks = around * blocks_m * blocks_n
+    t = yield from tiling.of_instructions(f, (64, 128, 256), _widths(f), _cheapest)
+    tile, blocks = t.shape, t.blocks
     turns = yield from _down(f, tile, blocks)
     made = cost(tile, turns)
-    slices = yield from ask.slices(f, blocks, around == 1, made)
+    slices = yield from ask.slices(f, blocks, t.alone, made)
     part = part_of(f.k, slices, ROW)
     ahead = yield from _ahead(f, ceil(part, ROW), made)
-    order = yield from ask.raster(f, blocks_m, blocks_n, tile, around == 1 and slices == 1)
+    order = yield from ask.raster(f, t.blocks_m, t.blocks_n, tile, t.alone and slices == 1)
     after = yield from ask.epilogue(f, c.elementwise)
     swap, deep = Matrix(ROW).swap, along_k(c, c.columns)
-    m = Cut(rows, 1, 2 * turns, 1, _LANES[0], True, _PIECE, True, 0, swap)
-    n = Cut(columns, 1, columns // 4, 2, _LANES[1], True, _PIECE, deep, 0, swap, 0, 0 if deep else ROW)
+    m = Cut(tile[0], 1, 2 * turns, 1, _LANES[0], True, _PIECE, True, 0, swap)
+    n = Cut(tile[1], 1, tile[1] // 4, 2, _LANES[1], True, _PIECE, deep, 0, swap, 0, 0 if deep else ROW)
     return Plan(m, n, ROW, ROW // DEPTH, slices, order, ahead, result(f), after == "fused", DEPTH)
 
 
