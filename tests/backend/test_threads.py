@@ -150,3 +150,33 @@ def test_a_team_that_fills_the_machine_keeps_off_its_master() -> None:
         "assert openmp.acquire(count); assert os.sched_getaffinity(0) == inside; openmp.release()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 3, reason="fewer than 3 CPUs: no team is smaller")
+def test_a_team_is_placed_again_after_a_smaller_one() -> None:
+    code = (
+        "import os; from tlm.backend import openmp\n"
+        "count = len(os.sched_getaffinity(0))\n"
+        "for threads in (count, count - 1, count):\n"
+        "    assert openmp.acquire(threads); inside = os.sched_getaffinity(0)\n"
+        "    openmp.openmp().GOMP_parallel(nothing, None, threads, 0); openmp.release()\n"
+        "others = [int(t) for t in os.listdir('/proc/self/task') if int(t) != os.getpid()]\n"
+        "assert sum(not os.sched_getaffinity(t) & inside for t in others) == count - 1\n"
+    )
+    start = "import ctypes; nothing = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)\n"
+    subprocess.run([sys.executable, "-c", start + code], check=True, timeout=60)
+
+
+def test_short_turns_change_nothing_else() -> None:
+    """Policy and niceness of the thread stay, and its turns are short where the system tells (Linux 6.12)."""
+    code = (
+        "import os; from tlm.backend import turns; os.nice(3)\n"
+        "assert turns.short_turns() or turns.platform.system() != 'Linux'\n"
+        "assert os.sched_getscheduler(0) == os.SCHED_OTHER and os.nice(0) == 3\n"
+        "now = turns._Attributes(); get = turns._NUMBERS[turns.platform.machine()][1]\n"
+        "turns.ctypes.CDLL(None).syscall(get, 0, turns.ctypes.byref(now), turns.ctypes.sizeof(now), 0)\n"
+        "new = tuple(map(int, os.uname().release.split('-')[0].split('.')[:2])) >= (6, 12)\n"
+        "assert now.runtime == turns.NANOSECONDS or not new, now.runtime\n"
+        "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)); assert not turns.short_turns()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

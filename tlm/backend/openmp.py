@@ -8,7 +8,8 @@ runs serially too.
 A team as large as the machine is placed: for the length of a region its master stays on one CPU, and the
 workers keep off it. Without that, a waiting thread of another library (those of OpenBLAS spin for tens of
 milliseconds after each call) makes the scheduler stack master and worker on one CPU, and the region takes
-twice as long.
+twice as long. Workers that share their CPU with such a thread take short turns, so that a region waits less
+for their first one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import ctypes
 import os
 import threading
 from functools import cache
+
+from .turns import short_turns
 
 SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 """What kernels call of a runtime."""
@@ -94,6 +97,8 @@ def _place(team: _Team, threads: int) -> None:
     """Keep the master on its CPU until `release`, with the workers elsewhere, if they fill the machine."""
     allowed = os.sched_getaffinity(0)
     if threads < len(allowed) or len(allowed) < 2:
+        # The runtime ends the workers that a smaller team does not need.
+        team.placed = min(team.placed, threads)
         return
     if team.placed < threads or team.cpu not in allowed:
         team.cpu, team.placed = _move_workers(threads, allowed), threads
@@ -110,6 +115,7 @@ def _move_workers(threads: int, allowed: set[int]) -> int:
     def move(_: object) -> None:
         if library.omp_get_thread_num() > 0:
             os.sched_setaffinity(0, allowed - {spare})
+            short_turns()
 
     library.GOMP_parallel(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(move), None, threads, 0)
     return spare

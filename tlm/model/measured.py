@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from ..errors import RecordError
 from ..ir.nodes import Program
+from ..ir.regions import regions
 from ..ir.serialize import from_json
 from ..lang import features
 from ..lang.encode import Prompt, prompt, vectors
 from ..measure.record import MODELLED, Record, Values
 from ..measure.store import Store
+from ..schedule.steps import apply
 from ..space.decide import Decided, replay
 from ..space.spaces import space_for
 from ..target import Target
@@ -26,10 +28,18 @@ from .imagine import weights
 FASTEST = 4
 """Measured programs of one workload that become training sentences."""
 
+JOIN_SECONDS = 20e-6
+"""What a parallel region is held to cost beyond what was measured. On the quiet machine that measures it is
+some 2 us. Where a waiting thread of another library (OpenBLAS, oneDNN, ONNX Runtime) spins on the CPU of a
+worker, it is up to a tick of the scheduler, 4 ms, and that is how kernels are called: among others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The measured programs of one workload on one target; `seconds` f64 (n,) of each of `programs`."""
+    """The measured programs of one workload on one target.
+
+    `seconds` f64 (n,) of each of `programs`, with JOIN_SECONDS for each time that several threads meet.
+    """
 
     program: Program
     target: Target
@@ -79,14 +89,23 @@ def read(
         programs, seconds = [], []
         for values, time in best.items():
             try:
-                programs.append(replay(space_for(program, target), values))
-                seconds.append(time)
+                decided = replay(space_for(program, target), values)
             except RecordError:
                 unused += 1
+                continue
+            programs.append(decided)
+            seconds.append(time + _joining(program, target, decided))
         if programs:
             words = prompt(program, target)
             found.append(Workload(program, target, words, tuple(programs), np.array(seconds)))
     return found, unused
+
+
+def _joining(program: Program, target: Target, decided: Decided) -> float:
+    """Seconds that the parallel regions of a program for a CPU are held to cost."""
+    if target.kind != "cpu" or target.threads == 1:
+        return 0.0
+    return JOIN_SECONDS * regions(apply(program, decided.steps).body)
 
 
 def _times(records: Sequence[Record]) -> dict[Values, float]:
