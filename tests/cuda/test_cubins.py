@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import tlm
 from bench.sentences import product
 from tests.cuda import programs
+from tests.model.dice import dice_value_model
 from tlm.backend import cache
 from tlm.backend.cuda import compiler
 from tlm.backend.cuda.emitter import Source, emit
@@ -22,6 +23,7 @@ from tlm.cli.app import app
 from tlm.errors import BackendError
 from tlm.model import weights
 from tlm.model.config import Config
+from tlm.model.files import value_path
 from tlm.ops import deciders
 from tlm.target import Target
 
@@ -183,9 +185,9 @@ def test_decisions_for_gpus_are_kept_and_ask_no_model(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(weights, "FOLDER", tmp_path / "weights")
     small = Config(width=32, layers=1, heads=2, option_width=16, decisions=24)
-    weights.save(
-        tmp_path / "weights" / "cuda.safetensors", flatten(GPT(small, nnx.Rngs(6))), small, {"measured": {}}
-    )
+    path = tmp_path / "weights" / "cuda.safetensors"
+    weights.save(path, flatten(GPT(small, nnx.Rngs(6))), small, {"measured": {}})
+    dice_value_model().save(value_path(path))
     weights.load.cache_clear()
     program = product((1, 96, 64, 80), 0)
     plan = deciders.decide(program, SM_90, tlm.Generate())

@@ -10,6 +10,7 @@ import pytest
 
 import tlm
 from bench.sentences import product
+from tests.model.dice import dice_value_model
 from tlm.cli.showing import as_text, as_values
 from tlm.errors import TlmWarning
 from tlm.measure import gpu
@@ -17,6 +18,7 @@ from tlm.measure.measure import Measurer
 from tlm.measure.record import Record
 from tlm.model import weights
 from tlm.model.config import Config
+from tlm.model.files import value_path
 from tlm.ops import deciders
 from tlm.ops.scheduled import Scheduled
 from tlm.ops.settings import Heuristic
@@ -50,7 +52,9 @@ def small_weights() -> dict[str, Any]:
 
 
 def put(folder: Path, trained: dict[str, Any], about: dict[str, Any]) -> None:
-    weights.save(folder / "weights" / "cuda.safetensors", trained, SMALL, about)
+    path = folder / "weights" / "cuda.safetensors"
+    weights.save(path, trained, SMALL, about)
+    dice_value_model().save(value_path(path))
     weights.load.cache_clear()
 
 

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.sentences import product
+from tests.model.dice import dice_value_model
 from tlm.cli.learning import app
 from tlm.errors import ArgumentError, BackendError, RecordError, ScheduleError
 from tlm.lang import features, text
@@ -28,6 +29,7 @@ from tlm.model import weights
 from tlm.model.config import Config
 from tlm.model.estimated import Sample, train_on_estimates
 from tlm.model.eval import evaluate
+from tlm.model.files import value_path
 from tlm.model.fleet import Fleet
 from tlm.model.generate import generate
 from tlm.model.imagine import Effort
@@ -243,7 +245,9 @@ def test_training_on_estimates_goes_on_after_a_kill_and_says_that_nothing_was_me
 
 
 def test_a_judgement_by_estimate_says_so_and_stores_nothing(tmp_path: Path, small_weights: dict[str, Any]):
-    weights.save(tmp_path / "m" / "cuda.safetensors", small_weights, SMALL, {})
+    path = tmp_path / "m" / "cuda.safetensors"
+    weights.save(path, small_weights, SMALL, {})
+    dice_value_model().save(value_path(path))
     shapes = list(islice(draw(3, {"small": GPU_FAMILIES["small"]}, 2_000_000), 2))
     how: dict[str, Any] = dict(
         shapes=shapes, trials=10, target=SM_90, search=search, heuristic=heuristic, measurer=Modelled,

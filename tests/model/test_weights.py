@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tlm.errors import RecordError
+from tlm.errors import RecordError, TlmWarning
 from tlm.lang import options
 from tlm.model import weights
 from tlm.model.config import Config
@@ -47,6 +47,17 @@ def test_another_value_model_is_another_digest(stored: Path):
     value_path(stored).write_bytes(b"two")
     assert len({alone, one, digest(stored)}) == 3
     assert digest(stored.with_name("absent.safetensors")) == ""
+
+
+def test_a_missing_value_model_is_told_once_for_each_path(stored: Path):
+    with pytest.warns(TlmWarning) as caught:
+        assert weights.load_value(stored) is None
+    assert len(caught) == 1
+    # Warnings are errors here: a second one would be raised.
+    assert weights.load_value(stored) is None
+    message = str(caught[0].message)
+    assert f"no value model at {value_path(stored)}" in message
+    assert f"`tlm train --steps 0 --start {stored}`" in message
 
 
 def test_rows_follow_their_names_when_the_vocabulary_changes(stored: Path, small_weights: dict[str, Any]):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -161,6 +163,24 @@ def test_a_model_that_cannot_be_used_is_announced(monkeypatch: pytest.MonkeyPatc
         got = matmul(ones(5, 31), ones(31, 7))
     assert len(caught) == 1
     assert (got == 31).all()
+
+
+def test_weights_without_a_value_model_are_announced_and_write_the_likeliest_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from tlm.model import weights
+    from tlm.model.generate import generate
+
+    for name in ("cpu.json", "cpu.safetensors"):
+        shutil.copyfile(weights.FOLDER / name, tmp_path / name)
+    monkeypatch.setattr(weights, "FOLDER", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program, target = matmul.program(ones(6, 43), ones(43, 9)), tlm.host()
+    with pytest.warns(TlmWarning, match=r"no value model at .*cpu\.value\.safetensors"):
+        plan = deciders.decide(program, target, deciders.Generate())
+    network = weights.load(tmp_path / "cpu.safetensors")
+    assert plan.steps == generate([program], target, network=network)[0][0].decided.steps
+    assert not plan.kept
 
 
 def test_a_search_without_a_result_tells_why_and_is_not_remembered(

@@ -137,7 +137,10 @@ def _generated(program: Program, target: Target, how: Generate) -> Plan:
     from ..model.generate import generate
 
     made = generate([program], target, samples=how.samples, temperature=how.temperature, seed=how.seed)[0]
-    plans = [Plan(g.decided.steps, g.decided.choices, g.probabilities) for g in made]
+    # Without a value model nothing ranks them: each process says so, and decides again once there is one.
+    plans = [
+        Plan(g.decided.steps, g.decided.choices, g.probabilities, kept=g.value is not None) for g in made
+    ]
     return plans[0] if how.measure == 0 else _fastest(program, target, plans[: how.measure])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import RecordError
+from ...errors import RecordError, TlmWarning
 from ...lang.vocabulary import OPTION_COLUMNS, PROMPT_COLUMNS
 from ...space.vocabulary import CHOICES
 from ..config import Config
@@ -55,9 +56,18 @@ def load(path: Path) -> Network:
 
 @cache
 def load_value(path: Path) -> ValueModel | None:
-    """The value model of the language model at `path`, None where it has none."""
+    """The value model of the language model at `path`, kept for the process; None, after one warning, where
+    there is none."""
     beside = value_path(path)
-    return ValueModel.load(beside) if beside.exists() else None
+    if beside.exists():
+        return ValueModel.load(beside)
+    warnings.warn(
+        f"there is no value model at {beside}: of what {path.name} writes the likeliest sentence is used, "
+        f"unranked; `tlm train --steps 0 --start {path}` makes one",
+        TlmWarning,
+        stacklevel=2,
+    )
+    return None
 
 
 def read(path: Path) -> Weights:
