@@ -34,6 +34,7 @@ from ..ir.nodes import (
 )
 from ..ir.optable import OPS
 from ..ir.walk import loops, statements
+from .brackets import bare
 from .c_text import C_TYPES, FLOAT, HELPERS, INFIX, RESERVED, WHOLE
 
 _DECODERS = {f16: "half", bf16: "brain"}
@@ -115,7 +116,7 @@ class _Writer:
                 made = f"{kind} *{name} = malloc({max(buffer.size, 1)} * sizeof *{name});"
                 return [f"{pad}{made}", *self.statement(body, pad), f"{pad}free({name});"]
             case Store(buffer, indices, value):
-                return [f"{pad}{self.at(buffer, indices)} = {_bare(self.value(value))};"]
+                return [f"{pad}{self.at(buffer, indices)} = {bare(self.value(value))};"]
             case Update():
                 return self.update(stmt, pad)
             case Prefetch():
@@ -139,7 +140,7 @@ class _Writer:
         )
         if len(targets) == 1:
             self.parts = {"$old0": targets[0], "$new0": self.value(stmt.values[0])}
-            return [*lines, f"{pad}{targets[0]} = {_bare(self.value(combiner.merge(old, new)[0]))};"]
+            return [*lines, f"{pad}{targets[0]} = {bare(self.value(combiner.merge(old, new)[0]))};"]
         held = []
         for side, codes in (("old", targets), ("new", [self.value(v) for v in stmt.values])):
             for n, code in enumerate(codes):
@@ -147,7 +148,7 @@ class _Writer:
                 held.append((f"${side}{n}", name))
                 lines.append(f"{pad}{self.wide(dtypes[n])} {name} = {code};")
         self.parts = dict(held)
-        merged = [_bare(self.value(e)) for e in combiner.merge(old, new)]
+        merged = [bare(self.value(e)) for e in combiner.merge(old, new)]
         return lines + [f"{pad}{t} = {m};" for t, m in zip(targets, merged, strict=True)]
 
     def temporary(self) -> str:
@@ -218,16 +219,6 @@ class _Writer:
         if expr.dtype == boolean and expr.op == "add":
             return f"({code} != 0)"
         return _wrapped(code, expr.dtype) if expr.dtype.is_integer and expr.dtype != i64 else code
-
-
-def _bare(code: str) -> str:
-    """`code` without brackets around all of it."""
-    depth = 0
-    for at, c in enumerate(code):
-        depth += (c == "(") - (c == ")")
-        if depth == 0:
-            return code[1:-1] if c == ")" and at == len(code) - 1 and code[0] == "(" else code
-    return code
 
 
 def _wrapped(code: str, dtype: DType) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
-from .affine import Affine, affine, below, conjunction, conjuncts, implied, interval
+from .affine import affine, below, conjunction, conjuncts, implied
 from .dtypes import boolean, i64
 from .nodes import (
     FALSE,
@@ -37,6 +37,7 @@ from .nodes import (
     op,
 )
 from .printer import text
+from .sums import Sum, divided, expression, named, renamed
 from .walk import walk
 
 _COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -52,20 +53,6 @@ class _Context:
 
     def implied(self, cond: Expr) -> bool | None:
         return implied(cond, self.extents, self.facts)
-
-
-@dataclass(slots=True)
-class _Sum:
-    """const + sum of factor * atom, where an atom is a Var or an expression that is no sum itself."""
-
-    const: int
-    atoms: dict[Expr, int]
-
-    def plus(self, other: _Sum, factor: int = 1) -> _Sum:
-        atoms = dict(self.atoms)
-        for atom, c in other.atoms.items():
-            atoms[atom] = atoms.get(atom, 0) + c * factor
-        return _Sum(self.const + other.const * factor, {a: c for a, c in atoms.items() if c})
 
 
 def simplify(expr: Expr, extents: Mapping[str, int], facts: Iterable[Expr] = ()) -> Expr:
@@ -104,7 +91,7 @@ def _simplify(expr: Expr, c: _Context) -> Expr:
             return _compare(expr, c)
         case Op(_, _, dtype) if dtype == i64 and _pure(expr):
             form = affine(expr)
-            return form.expr() if form is not None else _expr(_sum(expr, c))
+            return form.expr() if form is not None else expression(_sum(expr, c))
         case Op(name, args, dtype):
             return Op(name, tuple([_simplify(a, c) for a in args]), dtype)
     raise TypeError(f"not an expression: {expr!r}")
@@ -113,63 +100,42 @@ def _simplify(expr: Expr, c: _Context) -> Expr:
 # Index arithmetic
 
 
-def _sum(expr: Expr, c: _Context) -> _Sum:
+def _sum(expr: Expr, c: _Context) -> Sum:
     """The sum that a pure i64 expression is."""
     match expr:
         case Const(value, _):
-            return _Sum(int(value), {})
+            return Sum(int(value), {})
         case Op("add", (a, b), _):
             return _recombine(_sum(a, c).plus(_sum(b, c)), c)
         case Op("sub", (a, b), _):
             return _recombine(_sum(a, c).plus(_sum(b, c), -1), c)
         case Op("neg", (a,), _):
-            return _Sum(0, {}).plus(_sum(a, c), -1)
+            return Sum(0, {}).plus(_sum(a, c), -1)
         case Op("mul", (a, b), _):
             left, right = _sum(a, c), _sum(b, c)
             if left.atoms and right.atoms:
-                return _Sum(0, {op("mul", *sorted((_expr(left), _expr(right)), key=text)): 1})
-            return _Sum(0, {}).plus(right, left.const) if right.atoms else _Sum(0, {}).plus(left, right.const)
+                return Sum(0, {op("mul", *sorted((expression(left), expression(right)), key=text)): 1})
+            return Sum(0, {}).plus(right, left.const) if right.atoms else Sum(0, {}).plus(left, right.const)
         case Op("floordiv" | "mod" | "quot" | "rem" as name, (a, b), _):
-            return _division(name, _sum(a, c), _sum(b, c), c)
+            return divided(name, _sum(a, c), _sum(b, c), c.extents)
         case Op("minimum" | "maximum" as name, (a, b), _):
             return _extreme(name, _simplify(a, c), _simplify(b, c), c)
         case Op("where", (cond, a, b), _):
             return _atom(_where(cond, a, b, c), c)
         case Op(name, args, dtype):
-            return _Sum(0, {Op(name, tuple([_simplify(a, c) for a in args]), dtype): 1})
+            return Sum(0, {Op(name, tuple([_simplify(a, c) for a in args]), dtype): 1})
         case Cast():
             return _atom(_simplify(expr, c), c)
-    return _Sum(0, {expr: 1})
+    return Sum(0, {expr: 1})
 
 
-def _atom(expr: Expr, c: _Context) -> _Sum:
+def _atom(expr: Expr, c: _Context) -> Sum:
     """`expr` is simplified: only a remaining `where` or cast stays whole."""
     keep = isinstance(expr, Cast) or (isinstance(expr, Op) and expr.op == "where")
-    return _Sum(0, {expr: 1}) if keep else _sum(expr, c)
+    return Sum(0, {expr: 1}) if keep else _sum(expr, c)
 
 
-def _expr(total: _Sum) -> Expr:
-    """The canonical expression of a sum: positive terms by text, the constant, then what is subtracted."""
-    form, atoms = _named(total)
-    return _rename(form.expr(), atoms)
-
-
-def _named(total: _Sum) -> tuple[Affine, dict[str, Expr]]:
-    """A sum over names that sort as the texts of its atoms do, so that affine.py can write it."""
-    atoms = {f"{n:06d}": atom for n, atom in enumerate(sorted(total.atoms, key=text))}
-    return Affine(total.const, tuple([(name, total.atoms[atom]) for name, atom in atoms.items()])), atoms
-
-
-def _rename(expr: Expr, atoms: Mapping[str, Expr]) -> Expr:
-    match expr:
-        case Var(name):
-            return atoms[name]
-        case Op(name, args, dtype):
-            return Op(name, tuple([_rename(a, atoms) for a in args]), dtype)
-    return expr
-
-
-def _recombine(total: _Sum, c: _Context) -> _Sum:
+def _recombine(total: Sum, c: _Context) -> Sum:
     """x // n * n + x % n is x."""
     for atom, factor in total.atoms.items():
         match atom:
@@ -177,72 +143,18 @@ def _recombine(total: _Sum, c: _Context) -> _Sum:
                 total.atoms.get(op("floordiv", x, const(n)), 0) == factor * n
             ):
                 rest = {a: f for a, f in total.atoms.items() if a not in (atom, op("floordiv", x, const(n)))}
-                return _recombine(_Sum(total.const, rest).plus(_sum(x, c), factor), c)
+                return _recombine(Sum(total.const, rest).plus(_sum(x, c), factor), c)
     return total
 
 
-def _division(name: str, a: _Sum, b: _Sum, c: _Context) -> _Sum:
-    """Floor division and remainder by a positive constant n: multiples of n leave the fraction."""
-    n = b.const
-    reach = interval(_expr(a), c.extents)
-    if name in ("quot", "rem"):
-        if reach is None or reach[0] < 0 or b.atoms or n <= 0:
-            return _Sum(0, {op(name, _expr(a), _expr(b)): 1})
-        name = "floordiv" if name == "quot" else "mod"
-    if b.atoms or n <= 0:
-        return _Sum(0, {op(name, _expr(a), _expr(b)): 1})
-    whole = _Sum(a.const // n, {x: f // n for x, f in a.atoms.items() if f % n == 0})
-    rest = _Sum(a.const % n, {x: f for x, f in a.atoms.items() if f % n})
-    reach = interval(_expr(rest), c.extents)
-    if reach is not None and reach[0] // n == reach[1] // n:
-        block_number = reach[0] // n
-        return (
-            whole.plus(_Sum(block_number, {}))
-            if name == "floordiv"
-            else rest.plus(_Sum(-block_number * n, {}))
-        )
-    return whole.plus(_fraction(_coarse(rest, n, c), n)) if name == "floordiv" else _remainder(rest, n)
-
-
-def _coarse(rest: _Sum, n: int, c: _Context) -> _Sum:
-    """`rest` without the part that does not change rest // n: floor((g * x + r) / (g * m)) = floor(x / m) for
-    0 <= r < g."""
-    for g in sorted({gcd(n, f) for f in rest.atoms.values()}, reverse=True):
-        fine = _Sum(rest.const % g, {x: f for x, f in rest.atoms.items() if f % g})
-        reach = interval(_expr(fine), c.extents) if fine.atoms else None
-        if reach is not None and reach[0] >= 0 and reach[1] < g:
-            return _Sum(rest.const - fine.const, {x: f for x, f in rest.atoms.items() if x not in fine.atoms})
-    return rest
-
-
-def _fraction(rest: _Sum, n: int) -> _Sum:
-    # floor((g * x + r) / (g * m)) = floor((x + floor(r / g)) / m); floor(floor(x / p) / q) = floor(x / pq).
-    g = gcd(n, *rest.atoms.values())
-    if g == n:
-        return _Sum(rest.const // g, {x: f // g for x, f in rest.atoms.items()})
-    reduced = _Sum(rest.const // g, {x: f // g for x, f in rest.atoms.items()})
-    match _expr(reduced):
-        case Op("floordiv", (x, Const(p, _)), _) if p > 0:
-            return _Sum(0, {op("floordiv", x, const(p * (n // g))): 1})
-        case x:
-            return _Sum(0, {op("floordiv", x, const(n // g)): 1})
-
-
-def _remainder(rest: _Sum, n: int) -> _Sum:
-    # (g * x + r) mod (g * m) = g * (x mod m) + r, for 0 <= r < g.
-    g = gcd(n, *rest.atoms.values())
-    reduced = _Sum(rest.const // g, {x: f // g for x, f in rest.atoms.items()})
-    return _Sum(rest.const % g, {op("mod", _expr(reduced), const(n // g)): g})
-
-
-def _extreme(name: str, a: Expr, b: Expr, c: _Context) -> _Sum:
+def _extreme(name: str, a: Expr, b: Expr, c: _Context) -> Sum:
     first = c.implied(op("le" if name == "minimum" else "ge", a, b))
     if first is None and c.implied(op("ge" if name == "minimum" else "le", a, b)):
         first = False
     if first is None:
-        return _Sum(0, {op(name, a, b): 1})
+        return Sum(0, {op(name, a, b): 1})
     picked = a if first else b
-    return _Sum(0, {picked: 1}) if isinstance(picked, Op) and picked.op == name else _atom(picked, c)
+    return Sum(0, {picked: 1}) if isinstance(picked, Op) and picked.op == name else _atom(picked, c)
 
 
 def _where(cond: Expr, a: Expr, b: Expr, c: _Context) -> Expr:
@@ -270,11 +182,11 @@ def _compare(expr: Op, c: _Context) -> Expr:
     if name in ("eq", "ne"):
         if difference.const % g:
             return const(name == "ne", boolean)
-        return _decided(op(name, _expr(_Sum(0, atoms)), const(-difference.const // g)), c)
+        return _decided(op(name, expression(Sum(0, atoms)), const(-difference.const // g)), c)
     limit = -((difference.const - (1 if name in ("le", "ge") else 0)) // g)
     # sum(g * x) < n holds exactly where sum(x) < ceil(n / g).
-    form, names = _named(_Sum(0, atoms))
-    return _decided(_rename(below(form, limit), names), c)
+    form, names = named(Sum(0, atoms))
+    return _decided(renamed(below(form, limit), names), c)
 
 
 def _decided(cond: Expr, c: _Context) -> Expr:

@@ -54,20 +54,9 @@ def dot_product_attention(
         x = converted(q[(*b, t, n, h)], acc)
         return x * converted(k[(*b, s, shared(n), h)], acc)
 
-    def masked(*at: Expr) -> Expr:
-        found: Expr = dots[at] * factor
-        if bias is not None:
-            found = found + converted(bias[aligned(bias.shape, at)], acc)
-        seen: Expr | None = None if mask is None else mask[aligned(mask.shape, at)]
-        if is_causal:
-            past = at[-1] <= at[-2]
-            seen = past if seen is None else seen & past
-        return found if seen is None else where(seen, found, const(_LOWEST[acc.name], acc))
-
     axes = (*lead, "n", "t", "s")
     dots = sum(scores, product, {"h": width}, name="dots", axes=axes)
-    score = compute(scores, masked, name="score", axes=axes)
-    e, part = _weights(score, axes)
+    e, part = _weights(_masked(dots, bias, mask, factor, is_causal, axes), axes)
 
     def mixed(*at: Expr) -> Expr:
         *b, t, n, h, s = at
@@ -81,6 +70,29 @@ def dot_product_attention(
         return converted(whole[at] * part[(*b, n, t)], result)
 
     return compute(q.shape, scaled, name="Y", axes=(*lead, "t", "n", "h"))
+
+
+def _masked(
+    dots: Tensor,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    factor: float,
+    is_causal: bool,
+    axes: tuple[str, ...],
+) -> Tensor:
+    """dots * factor + bias, and the lowest number where the mask or the time hides a key."""
+
+    def masked(*at: Expr) -> Expr:
+        found: Expr = dots[at] * factor
+        if bias is not None:
+            found = found + converted(bias[aligned(bias.shape, at)], dots.dtype)
+        seen: Expr | None = None if mask is None else mask[aligned(mask.shape, at)]
+        if is_causal:
+            past = at[-1] <= at[-2]
+            seen = past if seen is None else seen & past
+        return found if seen is None else where(seen, found, const(_LOWEST[dots.dtype.name], dots.dtype))
+
+    return compute(dots.shape, masked, name="score", axes=axes)
 
 
 def _weights(score: Tensor, axes: tuple[str, ...]) -> tuple[Tensor, Tensor]:

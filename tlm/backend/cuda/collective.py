@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ...ir.affine import conjunction
 from ...ir.combiners import COMBINERS
 from ...ir.nodes import Var
 from ...lower.gpu_collective import WARP, Groups, groups
 from ...lower.gpu_tree import AXES, Collective
+from ..brackets import bare
 from .device import VALUES
 from .threads import Threads
-from .values import bare
 
 # Types that shuffles take; others travel as int.
 _SHUFFLED = ("float", "double", "int", "long long")
@@ -26,9 +28,7 @@ class Collectives(Threads):
         """The lines of a collective: all threads of the block take them."""
         by = groups(node, self.shape)
         deeper = pad + "  "
-        rows = 1
-        for row in node.rows:
-            rows *= row.extent
+        rows = prod([row.extent for row in node.rows])
         types = [VALUES[v.dtype.name] for v in node.update.values]
         scratch = [] if by.way == "warp" else [self.shared(node, n, t, by, rows) for n, t in enumerate(types)]
         lines = []

@@ -27,9 +27,10 @@ from ...ir.nodes import (
 from ...ir.simplify import simplify
 from ...ir.walk import free_vars, loads, substitute, walk
 from ...lower.gpu_vectors import Copy, copies, vector_width
+from ..brackets import bare
 from .device import STORED, VALUES, VECTORS, WORDS, is_half
 from .names import Names
-from .values import Home, Values, bare
+from .values import Home, Values
 
 # A loop variable beyond this is a long long.
 _INT = 2**31 - 1

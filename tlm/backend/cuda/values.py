@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from ...errors import BackendError
 from ...ir.affine import interval
@@ -17,10 +14,13 @@ from ...ir.nodes import Buffer, Cast, Const, Expr, Load, Node, Op, Var
 from ...ir.walk import walk
 from ...lower.gpu_vectors import divisor, flat
 from ...schedule.access import Key, linear
+from ..brackets import bare, closing, operand
 from .device import BOOL, FLOAT, HELPERS, INFIX, INTEGER, STORED, UNSIGNED, VALUES, is_half
+from .literals import literal
 
 _INT = 2**31 - 1
 _COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
+_ON_TRUTH = {**BOOL, **{n: f"({{0}} {INFIX[n]} {{1}})" for n in _COMPARE}}
 _ON_INDICES = {"mul": "{} * {}", "minimum": "min({}, {})", "maximum": "max({}, {})"}
 
 
@@ -80,7 +80,7 @@ class Values:
                 self._turn(rows, period // pitch, ways, step),
                 self.sum({**inside, "": start % pitch}),
             )
-            moved = inner if turn == "0" else turn if inner == "0" else f"({_whole(inner)} ^ {turn})"
+            moved = inner if turn == "0" else turn if inner == "0" else f"({operand(inner)} ^ {turn})"
             return moved if whole == "0" else whole if moved == "0" else f"{whole} + {moved}"
         turns = {k: c for k, c in terms.items() if c and _units(k, c) % (period * ways) == 0 and known}
         rest = self.sum({k: c for k, c in terms.items() if k not in turns})
@@ -93,10 +93,10 @@ class Values:
         if not kept:
             return "0"
         code, most = self.sum(kept), sum([c * (self._reach(k) if k else 1) for k, c in kept.items()])
-        code = code if each == 1 else f"{_whole(code)} / {each}"
+        code = code if each == 1 else f"{operand(code)} / {each}"
         if most // each >= ways:
-            code = f"{_whole(code) if each == 1 else code} % {ways}"
-        return f"{_whole(code)} * {step}" if step > 1 else f"({code})"
+            code = f"{operand(code) if each == 1 else code} % {ways}"
+        return f"{operand(code)} * {step}" if step > 1 else f"({code})"
 
     def _counts(self, key: Key) -> bool:
         """Whether what a coefficient multiplies is never negative."""
@@ -227,7 +227,7 @@ class Values:
         # A value that is rounded anyway is rounded once.
         code = bare(self.value(expr))
         rounding = f"round_{expr.dtype.name}("
-        if code.startswith(rounding) and _closing(code, len(rounding) - 1) == len(code) - 1:
+        if code.startswith(rounding) and closing(code, len(rounding) - 1) == len(code) - 1:
             code = code[len(rounding) : -1]
         return self.use(f"to_{expr.dtype.name}({code})")
 
@@ -296,8 +296,7 @@ class Values:
             half = is_half(first) and expr.dtype == first and expr.op not in _EXACT
             return self.use(f"round_{first.name}({bare(code)})") if half else code
         if first == boolean:
-            table = {**BOOL, **{n: f"({{0}} {INFIX[n]} {{1}})" for n in _COMPARE}}
-            return table[expr.op].format(*codes)
+            return _ON_TRUTH[expr.op].format(*codes)
         return self._integer_op(expr.op, codes, first)
 
     def _float_op(self, name: str, codes: list[str], dtype: DType) -> str:
@@ -326,11 +325,6 @@ def _units(key: Key, factor: int) -> int:
     return factor * (divisor(key) if key else 1)
 
 
-def _whole(code: str) -> str:
-    """`code` as one operand of any operator."""
-    return code if re.fullmatch(r"\w+", code) else f"({code})"
-
-
 # Operations whose result is one of the operands, or a half whatever they are.
 _EXACT = ("neg", "abs", "sign", "minimum", "maximum", "floor", "ceil", "round", "trunc")
 
@@ -338,42 +332,3 @@ _EXACT = ("neg", "abs", "sign", "minimum", "maximum", "floor", "ceil", "round", 
 def _is_index(expr: Expr) -> bool:
     """Whether an expression is arithmetic of loop variables alone."""
     return all(not isinstance(n, Load) and (n.dtype in (i64, boolean)) for n in walk(expr))  # type: ignore[union-attr]
-
-
-def _closing(code: str, at: int) -> int:
-    """The position of the bracket that closes the one at `at`."""
-    depth = 0
-    for n in range(at, len(code)):
-        depth += (code[n] == "(") - (code[n] == ")")
-        if depth == 0:
-            return n
-    return len(code)
-
-
-def bare(code: str) -> str:
-    """`code` without brackets around all of it."""
-    return code[1:-1] if code.startswith("(") and _closing(code, 0) == len(code) - 1 else code
-
-
-def literal(value: float | bool, dtype: DType) -> str:
-    """A constant."""
-    if dtype == boolean:
-        return "true" if value else "false"
-    if not dtype.is_float:
-        low = limits(dtype)[0]
-        suffix = "LL" if dtype == i64 else ""
-        text = (
-            f"{int(value)}{suffix}"
-            if value > low or dtype.kind == "uint"
-            else f"{int(value) + 1}{suffix} - 1"
-        )
-        return f"({STORED[dtype.name]})({text})" if dtype.bytes < 4 else f"({text})" if value < 0 else text
-    exact = float(scalar(dtype)(value))
-    if math.isnan(exact):
-        return "__int_as_float(0x7fc00000)" if dtype != f64 else "__longlong_as_double(0x7ff8000000000000LL)"
-    if math.isinf(exact):
-        if dtype == f64:
-            return f"__longlong_as_double({'0xfff' if exact < 0 else '0x7ff'}0000000000000LL)"
-        return f"__int_as_float({'0xff800000' if exact < 0 else '0x7f800000'})"
-    text = repr(exact) if dtype == f64 else f"{np.float32(exact)!s}f"
-    return f"({text})" if text.startswith("-") else text
