@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from bench import cuda_cases, cuda_lines
-from bench.cuda_lines import Device, Line
+from bench.cuda_line import Device, Line, ways, wide
 from bench.cuda_timing import OURS, Clock, GpuClock, measure, reason
 
 QUICK = 170.0
@@ -107,7 +107,7 @@ def run_line(
     except Exception as error:
         row["failures"][OURS] = reason(error)
         return row
-    made = cuda_lines.calls(line, device, arrays, lambda: line.ours(ops, arrays, how))
+    made = ways(line, device, arrays, lambda: line.ours(ops, arrays, how))
     row["failures"] |= {n: reason(x) for n, x in made.items() if isinstance(x, Exception)}
     calls = {n: x for n, x in made.items() if not isinstance(x, Exception)}
     rounds = max(5, min(50, int(seconds / (4e-3 * len(calls)))))
@@ -122,7 +122,7 @@ def _error(line: Line, device: Device, arrays: dict[str, Any]) -> float:
     """The largest error as a share of the largest magnitude, against float64 on the GPU."""
     xp = device.cupy
     want = line.truth(xp, arrays)
-    got = cuda_lines._wide(xp, arrays["out"])
+    got = wide(xp, arrays["out"])
     difference = float(xp.abs(got - want).max())
     return difference / max(1.0, float(xp.abs(want).max())) if math.isfinite(difference) else math.inf
 

@@ -4,73 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from bench.cuda_cases import dtype_of
-from bench.cuda_timing import OURS, Call
-
-Shape = tuple[int, ...]
-Peer = Callable[["Device", dict[str, Any]], Call]
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A ratio that a line should reach: of `peer`, or ("copy") its share of the bandwidth of a copy."""
-
-    peer: str
-    least: float
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A workload. `ours(ops, arrays, how)` computes it into arrays["out"], `truth(xp, arrays)` in float64;
-    `flops` and `bytes` are those of one call. `tolerance`: the largest error as a share of the largest
-    magnitude. `quick`: one of the few of `--quick`."""
-
-    family: str
-    name: str
-    shapes: dict[str, Shape]
-    dtype: str
-    ours: Callable[[Any, dict[str, Any], dict[str, Any]], Any]
-    truth: Callable[[Any, dict[str, Any]], Any]
-    peers: dict[str, Peer]
-    out: Shape
-    flops: float
-    bytes: float
-    tolerance: float
-    bar: Bar | None = None
-    quick: bool = False
-
-
-class Device:
-    """Arrays for lines, and the libraries of a GPU machine; `torch` is None where it is missing."""
-
-    def __init__(self, cupy: Any, torch: Any) -> None:
-        self.cupy, self.torch = cupy, torch
-        if torch is not None:
-            torch.backends.cuda.matmul.allow_tf32 = False
-            torch.backends.cudnn.allow_tf32 = False
-            torch.backends.cudnn.benchmark = True
-
-    def arrays(self, line: Line, seed: int = 0) -> dict[str, Any]:
-        """Normal variates by name, and a place for the result."""
-        rng, dtype = self.cupy.random.default_rng(seed), dtype_of(line.dtype)
-        made = {
-            name: _narrow(rng.standard_normal(shape, dtype=np.float32) * np.float32(0.5), dtype)
-            for name, shape in line.shapes.items()
-        }
-        return made | {"out": self.cupy.empty(line.out, dtype)}
-
-    def tensor(self, x: Any) -> Any:
-        """A torch tensor over the memory of a CuPy array."""
-        if self.torch is None:
-            raise ModuleNotFoundError("torch is not installed")
-        if x.dtype.name == "bfloat16":
-            return self.torch.from_dlpack(x.view(np.int16)).view(self.torch.bfloat16)
-        return self.torch.from_dlpack(x)
+from bench.cuda_line import Bar, Device, Line, Peer, wide
+from bench.cuda_timing import Call
 
 
 def cublas(device: Device, x: dict[str, Any]) -> Call:
@@ -116,25 +54,10 @@ def _product(
     return Line(
         family, f"{m}x{k}x{n}", {"a": (m, k), "b": (k, n)}, dtype,
         lambda ops, x, how: ops.matmul(x["a"], x["b"], out=x["out"], **how),
-        lambda xp, x: xp.matmul(_wide(xp, x["a"]), _wide(xp, x["b"])),
+        lambda xp, x: xp.matmul(wide(xp, x["a"]), wide(xp, x["b"])),
         peers, (m, n), 2.0 * m * k * n, size * (m * k + k * n + m * n),
         3e-5 if dtype == "float32" else 2e-2, **more,
     )  # fmt: skip
-
-
-def _wide(xp: Any, x: Any) -> Any:
-    """float64, of bf16 by its bits: not every CuPy converts it."""
-    if x.dtype.name == "bfloat16":
-        x = (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return x.astype(np.float64)
-
-
-def _narrow(x: Any, dtype: np.dtype) -> Any:
-    """float32 as another dtype, bf16 by its bits."""
-    if dtype.name != "bfloat16":
-        return x.astype(dtype)
-    bits = x.view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16).view(dtype)
 
 
 _SMALL = (
@@ -157,7 +80,7 @@ def products() -> Iterator[Line]:
     yield Line(
         "small and skinny products", "96 of 128x64x128", batched, "float32",
         lambda ops, x, how: ops.matmul(x["a"], x["b"], out=x["out"], **how),
-        lambda xp, x: xp.matmul(_wide(xp, x["a"]), _wide(xp, x["b"])),
+        lambda xp, x: xp.matmul(wide(xp, x["a"]), wide(xp, x["b"])),
         {"cuBLAS": cublas, "torch": torch_matmul}, (96, 128, 128), 2.0 * 96 * 128 * 64 * 128,
         4.0 * 96 * (2 * 128 * 64 + 128 * 128), 3e-5, Bar("cuBLAS", 1.0),
     )  # fmt: skip
@@ -170,7 +93,7 @@ def fused() -> Iterator[Line]:
             yield Line(
                 "linear and GELU", f"{m}x{k}x{n} {dtype}", {"a": (m, k), "b": (k, n), "c": (n,)}, dtype,
                 _linear_call,
-                lambda xp, x: _gelu(xp, xp.matmul(_wide(xp, x["a"]), _wide(xp, x["b"])) + _wide(xp, x["c"])),
+                lambda xp, x: _gelu(xp, xp.matmul(wide(xp, x["a"]), wide(xp, x["b"])) + wide(xp, x["c"])),
                 {"cuBLAS + kernel": cublas_gelu, "torch": torch_gelu}, (m, n), 2.0 * m * k * n,
                 size * (m * k + k * n + m * n + n), 3e-5 if dtype == "float32" else 2e-2,
                 Bar("cuBLAS + kernel", 1.0), quick=(m, dtype) == (2048, "float32"),
@@ -226,19 +149,19 @@ def _row_call(op: str, weights: tuple[str, ...]) -> Callable[[Any, dict[str, Any
 
 
 def _softmax(xp: Any, x: dict[str, Any]) -> Any:
-    e = xp.exp(_wide(xp, x["x"]) - _wide(xp, x["x"]).max(-1, keepdims=True))
+    e = xp.exp(wide(xp, x["x"]) - wide(xp, x["x"]).max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 
 
 def _layer_norm(xp: Any, x: dict[str, Any]) -> Any:
-    v = _wide(xp, x["x"])
+    v = wide(xp, x["x"])
     normal = (v - v.mean(-1, keepdims=True)) / xp.sqrt(v.var(-1, keepdims=True) + 1e-5)
-    return normal * _wide(xp, x["s"]) + _wide(xp, x["b"])
+    return normal * wide(xp, x["s"]) + wide(xp, x["b"])
 
 
 def _rms_norm(xp: Any, x: dict[str, Any]) -> Any:
-    v = _wide(xp, x["x"])
-    return v / xp.sqrt((v * v).mean(-1, keepdims=True) + 1e-5) * _wide(xp, x["s"])
+    v = wide(xp, x["x"])
+    return v / xp.sqrt((v * v).mean(-1, keepdims=True) + 1e-5) * wide(xp, x["s"])
 
 
 def moves() -> Iterator[Line]:
@@ -248,19 +171,19 @@ def moves() -> Iterator[Line]:
     yield Line(
         family, f"gelu {n}x{n}", x, "float32",
         lambda ops, x, how: ops.gelu(x["x"], out=x["out"], **how),
-        lambda xp, x: _gelu(xp, _wide(xp, x["x"])),
+        lambda xp, x: _gelu(xp, wide(xp, x["x"])),
         gelu, square, 10.0 * n * n, 8.0 * n * n, 3e-5, quick=True,
     )  # fmt: skip
     yield Line(
         family, f"transpose {n}x{n}", x, "float32",
         lambda ops, x, how: ops.transpose(x["x"], out=x["out"], **how),
-        lambda xp, x: _wide(xp, x["x"]).T,
+        lambda xp, x: wide(xp, x["x"]).T,
         turned, square, 0.0, 8.0 * n * n, 0.0,
     )  # fmt: skip
     yield Line(
         family, f"sum {n}x{n} by rows", x, "float32",
         lambda ops, x, how: ops.sum(x["x"], axis=1, out=x["out"], **how),
-        lambda xp, x: _wide(xp, x["x"]).sum(1),
+        lambda xp, x: wide(xp, x["x"]).sum(1),
         {"CuPy": lambda device, x: lambda: x["x"].sum(1, out=x["out"])}, (n,), 1.0 * n * n, 4.0 * n * n, 3e-5,
     )  # fmt: skip
 
@@ -304,7 +227,7 @@ def _conv_call(groups: int) -> Callable[[Any, dict[str, Any], dict[str, Any]], A
 
 def _conv_truth(taps: int, groups: int) -> Callable[[Any, dict[str, Any]], Any]:
     def truth(xp: Any, arrays: dict[str, Any]) -> Any:
-        x, w = _wide(xp, arrays["x"]), _wide(xp, arrays["w"])
+        x, w = wide(xp, arrays["x"]), wide(xp, arrays["w"])
         edge, (_, height, width, _) = taps // 2, x.shape
         padded = xp.pad(x, ((0, 0), (edge, edge), (edge, edge), (0, 0)))
         total = 0.0
@@ -343,7 +266,7 @@ def _attention_call(causal: bool) -> Callable[[Any, dict[str, Any], dict[str, An
 
 def _attention_truth(causal: bool) -> Callable[[Any, dict[str, Any]], Any]:
     def truth(xp: Any, x: dict[str, Any]) -> Any:
-        q, k, v = (_wide(xp, x[n]).transpose(0, 2, 1, 3) for n in "qkv")
+        q, k, v = (wide(xp, x[n]).transpose(0, 2, 1, 3) for n in "qkv")
         scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(q.shape[-1])
         if causal:
             scores = xp.where(xp.tri(scores.shape[-1], dtype=bool), scores, -xp.inf)
@@ -365,14 +288,3 @@ def _attention_peer(causal: bool) -> Peer:
 def lines() -> list[Line]:
     """All lines, the most telling families first."""
     return [x for make in (products, fused, rows, moves, windows, attention) for x in make()]
-
-
-def calls(line: Line, device: Device, arrays: dict[str, Any], ours: Call) -> dict[str, Any]:
-    """What computes a line, by name: a call, or the exception that its making raised."""
-    made: dict[str, Any] = {OURS: ours}
-    for name, peer in line.peers.items():
-        try:
-            made[name] = peer(device, arrays)
-        except Exception as error:
-            made[name] = error
-    return made

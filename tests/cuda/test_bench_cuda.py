@@ -12,7 +12,7 @@ import pytest
 import tlm
 from bench import cuda as driver
 from bench import cuda_cases, cuda_lines
-from bench.cuda_lines import Bar, Device
+from bench.cuda_line import Bar, Device
 from bench.cuda_timing import measure
 
 PLAIN = {"schedule": "default"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.cuda import shim_kernels as kernels
+from tests.cuda import shim_faults as kernels
 from tests.cuda.shim import ALL_PASSES, Launch, Report, ShimError, run
 
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.cuda import shim_kernels as kernels
+from tests.cuda import shim_operations as kernels
 from tests.cuda.shim import Launch, Report, run
 
 LANES = np.arange(32)
