@@ -72,11 +72,11 @@ def show(
     target: Machine = "cpu",
     threads: Threads = None,
     steps: Annotated[bool, typer.Option(help="The nest after each step.")] = True,
-    source: Annotated[bool, typer.Option("--source", help="LLVM IR.")] = False,
-    assembly: Annotated[bool, typer.Option("--asm", help="Assembly.")] = False,
+    source: Annotated[bool, typer.Option("--source", help="LLVM IR, or CUDA C.")] = False,
+    assembly: Annotated[bool, typer.Option("--asm", help="Assembly, of CPUs.")] = False,
     as_json: Json = False,
 ) -> None:
-    """The sentence, every choice with its options, the nest after each step, LLVM IR or assembly."""
+    """The sentence, every choice with its options, the nest after each step, and code."""
     from .running import kernel_of
     from .showing import as_text, as_values
     from .workload import workload

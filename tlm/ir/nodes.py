@@ -60,10 +60,7 @@ class Buffer:
     @property
     def size(self) -> int:
         """Number of elements."""
-        n = 1
-        for extent in self.shape:
-            n *= extent
-        return n
+        return math.prod(self.shape)
 
     @property
     def element_strides(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..ir.affine import affine
 from ..ir.nodes import Buffer, Expr, For, Load, Op, Program, Store, Update
 from ..ir.walk import buffers, loads, walk
-from ..space.problem import nests
+from ..space.problem import nests, strides_of
 from ..target import Target
 from . import numbers
 from .vocabulary import GPU_QUANTITIES, NUMBER, OPERANDS, PROMPT_COLUMNS, READS, TARGET_QUANTITIES
@@ -105,24 +105,15 @@ def _stage(stmt: Store | Update, around: tuple[For, ...], known: dict[str, Buffe
     values = (stmt.value,) if isinstance(stmt, Store) else stmt.values
     reads = tuple(dict.fromkeys(load for value in values for load in loads(value)))
     accesses = [(known[target], stmt.indices), *((known[r.buffer], r.indices) for r in reads[:READS])]
+    steps = [strides_of(buffer, indices) for buffer, indices in accesses]
     reduced = stmt.axes if isinstance(stmt, Update) else ()
     axes, work = [], 1
     for loop in around:
         work *= max(loop.extent, 1)
-        strides = tuple([_stride(buffer, indices, loop.var) for buffer, indices in accesses])
+        strides = tuple([None if s is None else dict(s).get(loop.var, 0) for s in steps])
         window = any(_shares(index, loop.var) for _, indices in accesses for index in indices)
         axes.append(Axis(loop.extent, loop.var in reduced, window, strides))
     return Stage(stmt, tuple(axes), reads, work)
-
-
-def _stride(buffer: Buffer, indices: tuple[Expr, ...], var: str) -> int | None:
-    total = 0
-    for step, index in zip(buffer.element_strides, indices, strict=True):
-        form = affine(index)
-        if form is None:
-            return None
-        total += step * dict(form.terms).get(var, 0)
-    return total
 
 
 def _shares(index: Expr, var: str) -> bool:

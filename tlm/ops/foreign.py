@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -189,9 +190,7 @@ def writable(out: Any) -> np.ndarray:
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     """A new array that every library takes without a copy."""
-    size = dtype.itemsize
-    for n in shape:
-        size *= n
+    size = dtype.itemsize * prod(shape)
     room = np.empty(size + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
     return room[start : start + size].view(dtype).reshape(shape)

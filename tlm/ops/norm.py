@@ -47,6 +47,16 @@ def _fit(name: str, axes: Sequence[int], x: Tensor, **given: Tensor | None) -> N
             )
 
 
+def _reciprocal_root(axes: Axes, square: Tensor, small: float) -> Tensor:
+    """1 / sqrt(mean + small) of the sums `square`."""
+    return compute(
+        axes.shape,
+        lambda *at: FUNCTIONS["rsqrt"](square[at] / float(axes.count) + small),
+        name="root",
+        axes=axes.loops,
+    )
+
+
 @operator
 def layer_norm(
     x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None, *, axis: Any = -1, eps: float = 1e-5
@@ -61,12 +71,7 @@ def layer_norm(
     small = _epsilon("layer_norm", eps)
     _fit("layer_norm", axes.reduced, x, scale=scale, bias=bias)
     middle, square = centred(axes, acc)
-    root = compute(
-        axes.shape,
-        lambda *at: FUNCTIONS["rsqrt"](square[at] / float(axes.count) + small),
-        name="root",
-        axes=axes.loops,
-    )
+    root = _reciprocal_root(axes, square, small)
 
     def value(*at: Expr) -> Expr:
         own = tuple([at[n] for n in axes.outer])
@@ -92,12 +97,7 @@ def rms_norm(x: Tensor, scale: Tensor | None = None, *, axis: Any = -1, eps: flo
         return element * element
 
     square = axes.reduce("sum", term, "square")
-    root = compute(
-        axes.shape,
-        lambda *at: FUNCTIONS["rsqrt"](square[at] / float(axes.count) + small),
-        name="root",
-        axes=axes.loops,
-    )
+    root = _reciprocal_root(axes, square, small)
 
     def value(*at: Expr) -> Expr:
         normal = converted(x[at], acc) * root[tuple([at[n] for n in axes.outer])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -33,10 +34,7 @@ class Axes:
     @property
     def count(self) -> int:
         """Elements that go into one result."""
-        out = 1
-        for extent in self.over.values():
-            out *= extent
-        return out
+        return math.prod(self.over.values())
 
     def element(self, at: tuple[Expr, ...]) -> Expr:
         """The element at the kept, then the reduced axes."""

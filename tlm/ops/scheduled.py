@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from math import prod
 
 from ..ir.nodes import Op, Program, Store, Update
 from ..ir.walk import walk
@@ -58,7 +57,10 @@ class Scheduled:
     @cached_property
     def flops(self) -> int:
         """Arithmetic operations of one call; a multiply-add counts two."""
-        return sum(_operations(stmt) * _trips(loops) for loops, stmt in nests(self.problem.program.body))
+        return sum(
+            _operations(stmt) * prod([x.extent for x in loops])
+            for loops, stmt in nests(self.problem.program.body)
+        )
 
     @cached_property
     def bytes(self) -> int:
@@ -74,10 +76,3 @@ def _operations(stmt: Store | Update) -> int:
         n for v in values for n in walk(v) if isinstance(n, Op) and n.op not in skip and n.dtype.name != "i64"
     ]
     return merges + len(ops)
-
-
-def _trips(loops: Sequence[Any]) -> int:
-    n = 1
-    for loop in loops:
-        n *= loop.extent
-    return n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, cast
 
 from ..ir.affine import affine
@@ -223,9 +224,7 @@ class Bind(Step):
         if not self.axis.startswith("thread"):
             return
         sizes = {f.kind: f.extent for f in (*loops_on(path[:-1]), *inside) if f.kind.startswith("thread")}
-        threads = loop.extent
-        for size in sizes.values():
-            threads *= size
+        threads = loop.extent * prod(sizes.values())
         if threads > _MAX_THREADS:
             reason = f"{threads} threads a block are more than {_MAX_THREADS}"
             raise self.refuse(program, reason, "Split the loop and bind a smaller part.")

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from ..ir.affine import affine
-from ..ir.nodes import Cast, Expr, Load, Op, Program, Update
+from ..ir.nodes import Load, Program, Update
 from ..ir.walk import buffers, free_vars
-from .problem import nests
+from .problem import factors_of, nests
 from .rows import Rows, rows
 
 
@@ -50,6 +51,11 @@ class Attention:
         return self.rows.extent(axis)
 
     @property
+    def heads(self) -> int:
+        """Iterations over all row axes but m."""
+        return prod([self.extent(axis) for axis in self.outer])
+
+    @property
     def others(self) -> tuple[int, ...]:
         """Numbers of the stages of the body that are neither products nor their followers."""
         gone = {p.stage for p in self.products}
@@ -79,7 +85,7 @@ def _product(program: Program, r: Rows, number: int) -> tuple[str, Product] | No
     leaf = list(nests(program.body))[number][1]
     if not isinstance(leaf, Update) or leaf.combiner != "sum" or len(stage.reduced) != 1:
         return None
-    factors = _factors(leaf.values[0])
+    factors = factors_of(leaf.values[0])
     if factors is None or factors[0].buffer == factors[1].buffer:
         return None
     axis = {v: a for (v, _), a in zip(stage.loops, stage.axes, strict=True)}
@@ -97,15 +103,6 @@ def _product(program: Program, r: Rows, number: int) -> tuple[str, Product] | No
         _follower(program, r, number),
     )  # fmt: skip
     return m[0], made
-
-
-def _factors(value: Expr) -> tuple[Load, Load] | None:
-    match value:
-        case Op("mul", (x, y), _):
-            found = [v.value if isinstance(v, Cast) else v for v in (x, y)]
-            if isinstance(found[0], Load) and isinstance(found[1], Load):
-                return found[0], found[1]
-    return None
 
 
 def _steps(program: Program, read: Load, axis: dict[str, str]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from ..target import Target
 from .attention import Attention, Product
 from .attention_steps import Plan, mergeable, steps
 from .choice import Ask, Option, Space, question
-from .contraction_choices import Facts, ceil, percent, thin, waste
+from .contraction_choices import Facts, caches, ceil, percent, shared_work, thin, waste
 from .rows_choices import Figures as Chain
 from .rows_choices import candidates
 
@@ -42,25 +42,14 @@ class Figures:
         return max(1, self.target.vector_bytes // self.bytes)
 
     @property
-    def heads(self) -> int:
-        n = 1
-        for axis in self.a.outer:
-            n *= self.a.extent(axis)
-        return n
-
-    @property
     def work(self) -> int:
         """Multiply-adds of all products."""
         depth = sum(self.a.extent(p.n) * self.a.extent(p.k) for p in self.a.products)
-        return self.heads * self.a.extent(self.a.m) * depth
+        return self.a.heads * self.a.extent(self.a.m) * depth
 
     def live(self, rows: int, columns: int) -> int:
         """Vectors alive in the innermost loop of a tile."""
         return rows * columns + columns + (1 if self.target.fma else 2)
-
-    def caches(self, size: float) -> Facts:
-        t = self.target
-        return ("l1", percent(size, t.l1)), ("l2", percent(size, t.l2)), ("l3", percent(size, t.l3 or t.l2))
 
 
 def attention_space(a: Attention, target: Target) -> Space:
@@ -114,7 +103,7 @@ def block(f: Figures, rows: int) -> list[Option]:
         kept = Chain.of(f.a.rows, f.target).row_bytes(size * rows)
         facts: Facts = (
             ("size", size * rows), ("trips", ceil(tiles, size)), ("waste", waste(tiles, size)),
-            *f.caches(kept),
+            *caches(f.target, kept),
         )  # fmt: skip
         options.append(Option(size, facts))
     # Scores that leave the cache between the products would cost more than they save.
@@ -126,7 +115,11 @@ def block(f: Figures, rows: int) -> list[Option]:
 def pack(f: Figures, product: Product, tiles: int) -> list[Option]:
     """Whether the second factor is copied into the order in which tiles read it, once for each head."""
     size = f.a.extent(product.n) * f.a.extent(product.k) * f.bytes
-    facts: Facts = (("reuse", tiles), ("stride", f.bytes if product.unit else 64 * f.bytes), *f.caches(size))
+    facts: Facts = (
+        ("reuse", tiles),
+        ("stride", f.bytes if product.unit else 64 * f.bytes),
+        *caches(f.target, size),
+    )
     return [Option("none", facts), Option("block", facts)]
 
 
@@ -139,8 +132,8 @@ def inner(f: Figures, tiles_m: int, width: int) -> list[Option]:
     panel = width * f.a.extent(product.k) * f.bytes
     whole = f.a.extent(product.n) * f.a.extent(product.k) * f.bytes
     return [
-        Option("nm", (("trips", tiles_m), *f.caches(panel))),
-        Option("mn", (("trips", ceil(f.a.extent(product.n), width)), *f.caches(whole))),
+        Option("nm", (("trips", tiles_m), *caches(f.target, panel))),
+        Option("mn", (("trips", ceil(f.a.extent(product.n), width)), *caches(f.target, whole))),
     ]
 
 
@@ -172,7 +165,7 @@ def merge(f: Figures, pairs: int) -> list[Option]:
     """Whether neighbouring stages between the products share their loops over a row."""
     if not pairs:
         return [Option("separate")]
-    facts: Facts = (("reuse", pairs), *f.caches(Chain.of(f.a.rows, f.target).row_bytes(1)))
+    facts: Facts = (("reuse", pairs), *caches(f.target, Chain.of(f.a.rows, f.target).row_bytes(1)))
     return [Option("fused", facts), Option("separate", facts)]
 
 
@@ -181,13 +174,9 @@ def parallel(f: Figures, blocks: int) -> list[Option]:
     """What threads share: heads, or the blocks of rows of each head."""
     threads = f.target.threads
     options = [Option("none", (("size", f.work),))]
-    for word, trips in (("batch", f.heads), ("m", blocks)):
+    for word, trips in (("batch", f.a.heads), ("m", blocks)):
         if threads > 1 and trips > 1:
-            busy = percent(ceil(trips, threads) * threads, trips) - 100
-            facts = (
-                ("size", f.work), ("trips", trips), ("tasks", percent(trips, threads)), ("imbalance", busy)
-            )  # fmt: skip
-            options.append(Option(word, facts))
+            options.append(Option(word, (("size", f.work), ("trips", trips), *shared_work(f.target, trips))))
     return options
 
 

@@ -38,6 +38,19 @@ def waste(extent: int, tile: int) -> float:
     return percent(ceil(extent, tile) * tile - extent, extent)
 
 
+def caches(target: Target, size: float) -> Facts:
+    """Facts about a block of `size` bytes."""
+    levels = ("l1", target.l1), ("l2", target.l2), ("l3", target.l3 or target.l2)
+    return tuple([(name, percent(size, level)) for name, level in levels])
+
+
+def shared_work(target: Target, trips: int) -> Facts:
+    """Facts about `trips` equal pieces of work dealt to the threads."""
+    threads = target.threads
+    busiest = ceil(trips, threads)
+    return ("tasks", percent(trips, threads)), ("imbalance", percent(busiest * threads, trips) - 100)
+
+
 @dataclass(frozen=True, eq=False)
 class Figures:
     """What facts are computed from. One object a problem and target, compared by identity: quick to hash."""
@@ -63,17 +76,6 @@ class Figures:
         """The dot-product instructions for these operands on vectors of `lanes`."""
         c = self.c
         return groupings(self.target, c.a.buffer.dtype, c.b.buffer.dtype, c.dtype, lanes)
-
-    def caches(self, size: float) -> Facts:
-        """Facts about a block of `size` bytes."""
-        t = self.target
-        return ("l1", percent(size, t.l1)), ("l2", percent(size, t.l2)), ("l3", percent(size, t.l3 or t.l2))
-
-    def shared_work(self, trips: int) -> Facts:
-        """Facts about `trips` equal pieces of work dealt to the threads."""
-        threads = self.target.threads
-        busiest = ceil(trips, threads)
-        return ("tasks", percent(trips, threads)), ("imbalance", percent(busiest * threads, trips) - 100)
 
     def live_registers(self, rows: int, columns: int) -> int:
         """Vectors alive in the innermost loop: sums, a row of columns, a broadcast, a product without FMA."""
@@ -177,7 +179,7 @@ def split_k(f: Figures, tiles: int) -> list[Option]:
     counts = [least]
     if threads > 1 and tiles * least < 4 * threads and f.k >= 512:
         counts += [least * threads, 2 * least * threads]
-    return [Option(c, (("size", ceil(f.k, c)), *f.shared_work(tiles * c))) for c in counts]
+    return [Option(c, (("size", ceil(f.k, c)), *shared_work(f.target, tiles * c))) for c in counts]
 
 
 @question("parallel")
@@ -188,7 +190,9 @@ def parallel(f: Figures, trips: Trips) -> list[Option]:
     if f.target.threads > 1:
         for axis, count in trips:
             if count > 1:
-                options.append(Option(axis, (("size", work), ("trips", count), *f.shared_work(count))))
+                options.append(
+                    Option(axis, (("size", work), ("trips", count), *shared_work(f.target, count)))
+                )
     return options
 
 
@@ -206,7 +210,7 @@ def block_k(f: Figures, height: int, width: int, k: int, unit: int = 1) -> list[
     for size in thin({s for s in sizes if least <= s <= most}, 12, {k, ceil(k, 2)}):
         facts = (
             ("size", size), ("trips", ceil(k, size)), ("waste", waste(k, size)),
-            *f.caches(size * (height + width) * f.bytes),
+            *caches(f.target, size * (height + width) * f.bytes),
             ("traffic", percent(2 * (ceil(k, size) - 1) * f.m * f.n, f.k * f.n)),
         )  # fmt: skip
         options.append(Option(size, facts))
@@ -225,9 +229,9 @@ def _block(f: Figures, extent: int, tile: int, depth: int, shared: bool) -> list
         trips = ceil(tiles, size)
         facts: Facts = (
             ("size", size * tile), ("trips", trips), ("waste", waste(tiles, size)),
-            *f.caches(size * tile * depth * f.bytes),
+            *caches(f.target, size * tile * depth * f.bytes),
         )  # fmt: skip
-        options.append(Option(size, facts + f.shared_work(trips) if shared else facts))
+        options.append(Option(size, facts + shared_work(f.target, trips) if shared else facts))
     return options
 
 
@@ -248,7 +252,7 @@ def order(f: Figures, trips: Trips) -> list[Option]:
             for axis in nesting[: deepest + 1]:
                 size *= 1 if axis in operand else count[axis]
             traffic += size
-        facts = (("traffic", percent(traffic, sum(bytes_of.values()))), *f.caches(traffic))
+        facts = (("traffic", percent(traffic, sum(bytes_of.values()))), *caches(f.target, traffic))
         options.append(Option("".join(nesting) or "none", facts))
     return options
 
@@ -259,8 +263,8 @@ def inner(f: Figures, tiles_m: int, tiles_n: int, height: int, width: int, k: in
     if tiles_m == 1 or tiles_n == 1:
         return [Option("mn")]
     return [
-        Option("mn", (("trips", tiles_n), *f.caches(tiles_n * width * k * f.bytes))),
-        Option("nm", (("trips", tiles_m), *f.caches(tiles_m * height * k * f.bytes))),
+        Option("mn", (("trips", tiles_n), *caches(f.target, tiles_n * width * k * f.bytes))),
+        Option("nm", (("trips", tiles_m), *caches(f.target, tiles_m * height * k * f.bytes))),
     ]
 
 
@@ -296,7 +300,7 @@ def _pack(
     converted: Facts = (("code", narrow),) if narrow else ()
     options = [Option("none", (*facts, ("conflicts", _conflicts(f, runs)), *converted))]
     if reuse > 1 or stride > 1:
-        options.append(Option("block", (*facts, *f.caches(size), *converted)))
+        options.append(Option("block", (*facts, *caches(f.target, size), *converted)))
     return options
 
 
@@ -323,4 +327,4 @@ def epilogue(f: Figures, blocked_k: bool, split: bool) -> list[Option]:
     if not f.c.epilogue:
         return [Option("none")]
     words = ["separate"] if blocked_k or split else ["fused", "separate"]
-    return [Option(v, f.caches(f.m * f.n * f.bytes)) for v in words]
+    return [Option(v, caches(f.target, f.m * f.n * f.bytes)) for v in words]

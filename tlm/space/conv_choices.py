@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 from ..target import Target
 from .choice import Option, question
-from .contraction_choices import Figures, ceil, percent, waste
+from .contraction_choices import Figures, caches, ceil, percent, waste
 from .conv_problem import Convolution
 
 MOST_CODE = 384
@@ -79,9 +80,7 @@ def window(body: int, taps: tuple[int, ...], deep: bool) -> list[Option]:
     if taps and taps[-1] > 1 and body * taps[-1] <= MOST_CODE:
         facts = (("code", body * taps[-1]), ("size", taps[-1]))
         options += [Option(word, facts) for word in (("last", "tile") if deep else ("last",))]
-        whole = 1
-        for extent in taps:
-            whole *= extent
+        whole = prod(taps)
         if whole > taps[-1] and body * whole <= MOST_CODE:
             options.append(Option("all", (("code", body * whole), ("size", whole))))
     return options
@@ -97,7 +96,7 @@ def unroll(body: int, k: int) -> list[Option]:
 def _padded(f: Figures, reuse: int, size: float, stride: int) -> list[Option]:
     """Whether the part of an image that a block reads is copied, with its padding, or guarded at its edge."""
     facts = (("reuse", reuse), ("stride", abs(stride) * f.bytes))
-    return [Option("none", facts), Option("block", (*facts, *f.caches(size)))]
+    return [Option("none", facts), Option("block", (*facts, *caches(f.target, size)))]
 
 
 pad_m, pad_n = question("pack_m")(_padded), question("pack_n")(_padded)

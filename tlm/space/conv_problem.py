@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 
 from ..ir.affine import affine
 from ..ir.combiners import COMBINERS
@@ -82,10 +83,8 @@ class Convolution:
 
     def extent(self, *loops: str) -> int:
         """Iterations of `loops` together."""
-        known, n = dict(self.extents), 1
-        for loop in loops:
-            n *= known[loop]
-        return n
+        known = dict(self.extents)
+        return prod([known[loop] for loop in loops])
 
     def swapped(self) -> Convolution:
         """The same with the sides exchanged."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from ..ir.nodes import Program, Store, Update
 from ..ir.walk import buffers, free_vars, statements
@@ -54,10 +55,7 @@ def maps(program: Program) -> Maps | None:
 
 def elements(stage: Stage) -> int:
     """How often the statement of a stage runs."""
-    n = 1
-    for _, extent in stage.loops:
-        n *= extent
-    return n
+    return prod([extent for _, extent in stage.loops])
 
 
 def _crossed(program: Program, nest: Nest, along: str) -> tuple[str, ...]:

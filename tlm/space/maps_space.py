@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ..ir.walk import loads, parts, statements
 from ..schedule.steps import (
     CacheRead,
     Fuse,
-    Inline,
     Parallel,
     Reorder,
     Split,
@@ -27,6 +26,7 @@ from ..schedule.steps import (
 from ..target import Target
 from .choice import Ask, Choice, Option, Space, question
 from .contraction_choices import Facts, ceil, percent, thin, waste
+from .inlining import inlined
 from .maps import Maps, elements, maps
 from .rows_choices import MOST_LANES, lane_options
 from .stages import Stage
@@ -83,20 +83,14 @@ def maps_space(m: Maps, target: Target) -> Space:
 
 def inline_stages(m: Maps, target: Target) -> Generator[Choice, int, tuple[tuple[Step, ...], Maps]]:
     """Which stages are computed where they are read; the steps, and what is left of `m`."""
-    inlined: tuple[Step, ...] = ()
-    for stage in m.stages:
-        readers = _readers(m, stage)
-        answer = "inline"
-        if readers > 1:
-            answer = yield from recompute(Figures.of(m, target), stage, readers)
-        if readers and answer == "inline":
-            inlined = (*inlined, Inline(stage.name))
-    return inlined, _after(m, inlined)
+    inlining = yield from inlined(m.stages, partial(_readers, m), partial(recompute, Figures.of(m, target)))
+    return inlining, _after(m, inlining)
 
 
 @lru_cache(maxsize=256)
-def _after(m: Maps, inlined: tuple[Step, ...]) -> Maps:
-    found = maps(apply(m.program, inlined)) if inlined else m
+def _after(m: Maps, inlining: tuple[Step, ...]) -> Maps:
+    """The stages without those that are inlined."""
+    found = maps(apply(m.program, inlining)) if inlining else m
     assert found is not None
     return found
 
@@ -121,9 +115,8 @@ def recompute(f: Figures, stage: Stage, readers: int) -> list[Option]:
     return [Option("store", facts), Option("inline", facts)]
 
 
-@question("style")
-def style(f: Figures) -> list[Option]:
-    """Along which axis vectors run, and whether an operand in another order is turned in registers."""
+def orders(f: Figures) -> list[Option]:
+    """Along the result, along an operand in another order, or by tiles that turn that operand."""
     m = f.m
 
     def offer(value: str, loop: str) -> Option:
@@ -132,7 +125,14 @@ def style(f: Figures) -> list[Option]:
     options = [offer("last", m.along)]
     if m.crossed:
         options += [offer("swapped", m.crossed[1]), offer("tile", m.along)]
-    if m.stage.scattered:
+    return options
+
+
+@question("style")
+def style(f: Figures) -> list[Option]:
+    """Along which axis vectors run, and whether an operand in another order is turned in registers."""
+    options = orders(f)
+    if f.m.stage.scattered:
         options.append(Option("none", (("size", 1), ("stride", 0))))
     return options
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from ..ir.affine import affine
 from ..ir.dtypes import DType
@@ -77,10 +78,7 @@ class Contraction:
 
     @property
     def batches(self) -> int:
-        n = 1
-        for loop in self.batch:
-            n *= self.extent(loop)
-        return n
+        return prod([self.extent(loop) for loop in self.batch])
 
     def swapped(self) -> Contraction:
         """The same contraction with rows and columns (and so the operands) exchanged."""
@@ -110,7 +108,8 @@ def strides_of(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[tuple[str, in
     return tuple(sorted(total.items()))
 
 
-def _factors(value: Expr) -> tuple[Load, Load] | None:
+def factors_of(value: Expr) -> tuple[Load, Load] | None:
+    """What the two factors of a product read, converted or not; None for other values."""
     match value:
         case Op("mul", (x, y), _):
             found = [v.value if isinstance(v, Cast) else v for v in (x, y)]
@@ -132,7 +131,7 @@ def contraction(program: Program) -> Contraction | None:
         or any(isinstance(s, Update) for _, s in rest)
     ):
         return None
-    factors = _factors(update.values[0])
+    factors = factors_of(update.values[0])
     if factors is None or factors[0].buffer == factors[1].buffer:
         return None
     known = buffers(program)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from ..target import Target
 from .choice import Option, question
-from .contraction_choices import Facts, ceil, percent, waste
+from .contraction_choices import Facts, caches, ceil, percent, shared_work, waste
 from .rows import Rows
 from .stages import Stage
 
@@ -39,43 +40,21 @@ class Figures:
     @property
     def trips(self) -> int:
         """Rows in all."""
-        n = 1
-        for axis in self.r.rows:
-            n *= self.r.extent(axis)
-        return n
+        return prod([self.r.extent(axis) for axis in self.r.rows])
 
     @property
     def work(self) -> int:
         """Vector instructions of the whole chain, times the lanes."""
-        total = 0
-        for s in self.r.chain:
-            n = s.work
-            for _, extent in s.loops:
-                n *= extent
-            total += n
-        return total
+        return sum([s.work * prod([extent for _, extent in s.loops]) for s in self.r.chain])
 
     def row_bytes(self, rows: int) -> int:
         """Bytes of what `rows` rows keep between stages."""
         size = 0
         for s in self.r.chain:
             if s.name not in self.r.outputs:
-                n = rows * s.bytes
-                for axis in s.axes:
-                    n *= 1 if axis in self.r.rows or axis in s.reduced else s.extent(axis)
-                size += n
+                inner = [s.extent(a) for a in s.axes if a not in self.r.rows and a not in s.reduced]
+                size += rows * s.bytes * prod(inner)
         return size
-
-    def caches(self, size: float) -> Facts:
-        """Facts about a block of `size` bytes."""
-        t = self.target
-        return ("l1", percent(size, t.l1)), ("l2", percent(size, t.l2)), ("l3", percent(size, t.l3 or t.l2))
-
-    def shared_work(self, trips: int) -> Facts:
-        """Facts about `trips` equal pieces of work dealt to the threads."""
-        threads = self.target.threads
-        busiest = ceil(trips, threads)
-        return ("tasks", percent(trips, threads)), ("imbalance", percent(busiest * threads, trips) - 100)
 
 
 def candidates(r: Rows) -> list[tuple[str, str]]:
@@ -113,7 +92,7 @@ def style(f: Figures) -> list[Option]:
 def recompute(f: Figures, stage: Stage, readers: int) -> list[Option]:
     """Whether an elementwise stage with several readers is stored, or computed anew by each of them."""
     size = f.row_bytes(1)
-    facts: Facts = (("reuse", readers), ("code", stage.work), *f.caches(size))
+    facts: Facts = (("reuse", readers), ("code", stage.work), *caches(f.target, size))
     return [Option("store", facts), Option("inline", facts)]
 
 
@@ -158,8 +137,11 @@ def fusion(f: Figures, row_block: int) -> list[Option]:
     """Whether all stages of a row run before the next row, or each stage runs over all rows by itself."""
     if len(f.r.body) < 2 or not f.r.together:
         return [Option("separate")]
-    fused = (("trips", ceil(f.trips, row_block)), *f.caches(f.row_bytes(row_block)))
-    return [Option("fused", fused), Option("separate", (("trips", 1), *f.caches(f.row_bytes(f.trips))))]
+    fused = (("trips", ceil(f.trips, row_block)), *caches(f.target, f.row_bytes(row_block)))
+    return [
+        Option("fused", fused),
+        Option("separate", (("trips", 1), *caches(f.target, f.row_bytes(f.trips)))),
+    ]
 
 
 @question("rows")
@@ -170,7 +152,7 @@ def rows(f: Figures, extent: int, fused: bool) -> list[Option]:
         if count == 1 or (fused and count <= extent):
             facts = (
                 ("size", count), ("trips", ceil(extent, count)), ("waste", waste(extent, count)),
-                *f.caches(f.row_bytes(count)),
+                *caches(f.target, f.row_bytes(count)),
             )  # fmt: skip
             options.append(Option(count, facts))
     return options
@@ -181,7 +163,7 @@ def merge(f: Figures, pairs: int, size: float) -> list[Option]:
     """Whether a stage and a following one that reads it element by element share their innermost loops."""
     if not pairs:
         return [Option("separate")]
-    facts: Facts = (("reuse", pairs), *f.caches(size))
+    facts: Facts = (("reuse", pairs), *caches(f.target, size))
     return [Option("fused", facts), Option("separate", facts)]
 
 
@@ -191,7 +173,9 @@ def parallel(f: Figures, trips: int, long: int) -> list[Option]:
     options = [Option("none", (("size", f.work),))]
     threads = f.target.threads
     if threads > 1 and trips > 1:
-        options.append(Option("outer", (("size", f.work), ("trips", trips), *f.shared_work(trips))))
+        options.append(Option("outer", (("size", f.work), ("trips", trips), *shared_work(f.target, trips))))
     if threads > 1 and trips < 4 * threads and long >= 2 * threads:
-        options.append(Option("split", (("size", f.work), ("trips", threads), *f.shared_work(threads))))
+        options.append(
+            Option("split", (("size", f.work), ("trips", threads), *shared_work(f.target, threads)))
+        )
     return options

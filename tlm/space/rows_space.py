@@ -12,14 +12,15 @@ along a kept one (no merge at all); or every stage on its own, its reductions cu
 from __future__ import annotations
 
 from collections.abc import Generator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ..ir.walk import loads, parts, statements
-from ..schedule.steps import Inline, Step, apply
+from ..schedule.steps import Step, apply
 from ..target import Target
 from . import rows_choices as ask
 from .choice import Ask, Choice, Space
 from .contraction_choices import ceil
+from .inlining import inlined
 from .rows import Rows, rows
 from .rows_choices import Figures, candidates
 from .rows_steps import Plan, mergeable, steps
@@ -35,23 +36,15 @@ def rows_space(r: Rows, target: Target) -> Space:
 
 def inline_stages(r: Rows, target: Target) -> Generator[Choice, int, tuple[tuple[Step, ...], Rows]]:
     """Which elementwise stages are computed where they are read; the steps, and what is left of `r`."""
-    inlined: tuple[Step, ...] = ()
-    for stage in r.chain:
-        readers = _readers(r, stage)
-        if not readers:
-            continue
-        answer = "inline"
-        if readers > 1:
-            answer = yield from ask.recompute(Figures.of(r, target), stage, readers)
-        if answer == "inline":
-            inlined = (*inlined, Inline(stage.name))
-    return inlined, _after(r, inlined)
+    asked = partial(ask.recompute, Figures.of(r, target))
+    inlining = yield from inlined(r.chain, partial(_readers, r), asked)
+    return inlining, _after(r, inlining)
 
 
 @lru_cache(maxsize=256)
-def _after(r: Rows, inlined: tuple[Step, ...]) -> Rows:
+def _after(r: Rows, inlining: tuple[Step, ...]) -> Rows:
     """The chain without the stages that are inlined."""
-    found = rows(apply(r.program, inlined)) if inlined else r
+    found = rows(apply(r.program, inlining)) if inlining else r
     assert found is not None
     return found
 

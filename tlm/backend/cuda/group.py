@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ...errors import BackendError
 from ...ir.nodes import Const, Expr, For, Load, Stmt, const
 from ...ir.walk import statements
@@ -78,9 +80,7 @@ class Groups(Tensors):
                 )
             return None
         home = self.homes[found.update.targets[0]]
-        count = 1
-        for d in home.kept or ():
-            count *= home.buffer.shape[d]
+        count = prod([home.buffer.shape[d] for d in home.kept or ()])
         hold = f"{pad}{self.use(f'wgmma_hold<{count}>')}(&{home.name}{'[0]' * len(home.kept or ())});"
         return [
             hold,

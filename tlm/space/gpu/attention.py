@@ -46,13 +46,6 @@ class Figures:
     def bytes(self) -> int:
         return self.chain.chain.bytes
 
-    @property
-    def heads(self) -> int:
-        n = 1
-        for axis in self.a.outer:
-            n *= self.a.extent(axis)
-        return n
-
     def cost(self, rows: int, warps: int, fused: bool, tile: int = 0, staged: int = 0) -> Cost:
         """What a block takes that keeps `rows` rows, with `tile` results a thread and a copy of `staged`
         elements."""
@@ -81,7 +74,10 @@ def _least(f: Figures, rows: int, fused: bool) -> Cost:
 def fusion(f: Figures) -> list[Option]:
     """Whether a block goes through all stages of its rows, or each stage is a kernel."""
     size = f.chain.kept_bytes(1)
-    facts: Facts = (("shared", percent(size, f.target.block_shared)), ("trips", f.heads * f.a.extent(f.a.m)))
+    facts: Facts = (
+        ("shared", percent(size, f.target.block_shared)),
+        ("trips", f.a.heads * f.a.extent(f.a.m)),
+    )
     fused = [Option("fused", facts)] if fits(_least(f, 1, True), f.target) else []
     return [*fused, Option("separate", (("trips", len(f.a.rows.body)),))]
 
@@ -94,7 +90,7 @@ def cta_m(f: Figures, fused: bool) -> list[Option]:
         cost = _least(f, n, fused)
         if n == 1 or fits(cost, f.target):
             facts: Facts = (("size", n), ("trips", ceil(extent, n)), ("waste", waste(extent, n)))
-            facts += (*block_facts(cost, f.target), *grid_facts(f.heads * ceil(extent, n), cost, f.target))
+            facts += (*block_facts(cost, f.target), *grid_facts(f.a.heads * ceil(extent, n), cost, f.target))
             options.append(Option(n, facts))
     return options
 

@@ -86,12 +86,7 @@ def spread(
     names = [name for name, _ in loops]
     if len(names) > 1:
         out.append(Reorder(tuple(names)))
-    last, n = loops[-1]
-    inner: tuple[str, ...] = ()
-    if vector > 1:
-        out.append(Split(last, vector))
-        inner, last, n = (f"{last}.1",), f"{last}.0", ceil(n, vector)
-    whole, extent = fuse(out, [*loops[:-1], (last, n)])
+    (whole, extent), inner = _in_vectors(out, loops, vector)
     count = min(threads.count, extent)
     out.append(Split(whole, count))
     turns, one = f"{whole}.0", f"{whole}.1"
@@ -106,6 +101,15 @@ def spread(
         out.append(Vectorize(inner[0]) if lanes else Unroll(inner[0]))
 
 
+def _in_vectors(out: list[Step], loops: Sequence[Loop], vector: int) -> tuple[Loop, tuple[str, ...]]:
+    """All loops as one, but for `vector` iterations of the last one, and the loop of these, if any."""
+    last, n = loops[-1]
+    if vector == 1:
+        return fuse(out, loops), ()
+    out.append(Split(last, vector))
+    return fuse(out, [*loops[:-1], (f"{last}.0", ceil(n, vector))]), (f"{last}.1",)
+
+
 def deal(loop: str, extent: int, threads: Threads) -> list[Step]:
     """Cut a loop over threads into those along y and along x."""
     return [Split(loop, min(threads.x, extent))]
@@ -116,12 +120,7 @@ def spread_grid(
 ) -> None:
     """A perfect nest of independent iterations as a kernel of its own: blocks of `threads` threads, of which
     each runs `items` vectors of `vector`."""
-    last, n = loops[-1]
-    inner: tuple[str, ...] = ()
-    if vector > 1:
-        out.append(Split(last, vector))
-        inner, last, n = (f"{last}.1",), f"{last}.0", ceil(n, vector)
-    whole, extent = fuse(out, [*loops[:-1], (last, n)])
+    (whole, extent), inner = _in_vectors(out, loops, vector)
     count = min(threads, extent)
     items = min(items, ceil(extent, count))
     out += [Split(whole, count * items), Split(f"{whole}.1", count)]

@@ -17,7 +17,7 @@ from ...target import Target
 from ..choice import Ask, Option, Space, question
 from ..contraction_choices import Facts, ceil, waste
 from ..maps import Maps, elements
-from ..maps_space import Figures, inline_stages
+from ..maps_space import Figures, inline_stages, orders
 from ..problem import nests, strides_of
 from ..stages import reads_of
 from .banks import bank_row
@@ -45,15 +45,7 @@ def gpu_maps_space(m: Maps, target: Target) -> Space:
 @question("form")
 def form(f: Figures) -> list[Option]:
     """Along which axis neighbouring threads lie, and whether an operand is turned in shared memory."""
-    m = f.m
-
-    def offer(value: str, loop: str) -> Option:
-        return Option(value, (("size", f.extent(loop)), ("stride", f.stride(loop))))
-
-    options = [offer("last", m.along)]
-    if m.crossed:
-        options += [offer("swapped", m.crossed[1]), offer("tile", m.along)]
-    return options
+    return orders(f)
 
 
 @question("vector")
