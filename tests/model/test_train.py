@@ -13,6 +13,7 @@ import pytest
 
 from tests.model.dice import dice_value_model
 from tlm.errors import ArgumentError, RecordError
+from tlm.measure.record import Record
 from tlm.measure.store import Store
 from tlm.model import train as module
 from tlm.model import weights
@@ -227,6 +228,31 @@ def test_evaluation_is_paired_and_goes_on(
     assert again == first
     assert "one of 8 #0" in again.text()
     assert json.loads(json.dumps(again.to_json()))["summary"].keys() == first.summary().keys()
+
+
+def test_one_slow_process_does_not_judge_a_program(
+    tmp_path: Path, small: Config, small_weights: dict[str, np.ndarray], fake_measurer: Any
+):
+    """Pages that lie badly slow a program for the life of a process, so the median of several counts."""
+    path = tmp_path / "cpu.safetensors"
+    weights.save(path, small_weights, small, {})
+    dice_value_model().save(value_path(path))
+
+    class Moody(fake_measurer):  # type: ignore[misc]
+        process = 0
+
+        def close(self) -> None:
+            self.process += 1
+
+        def measure(self, *args: Any, **kwargs: Any) -> list[Record]:
+            records = super().measure(*args, **kwargs)
+            if self.process != 2:
+                return records
+            return [replace(r, seconds=tuple(s * (1 + n) for s in r.seconds)) for n, r in enumerate(records)]
+
+    how: dict[str, Any] = dict(trials=40, target=TARGETS[0], search=fake_search, shapes=2)
+    steady = evaluate(tmp_path / "s", [path], measurer=fake_measurer, **how)
+    assert evaluate(tmp_path / "s", [path], measurer=Moody, **how).rows[0].fraction == steady.rows[0].fraction
 
 
 def test_missing_models_are_named(tmp_path: Path):
