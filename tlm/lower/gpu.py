@@ -28,8 +28,8 @@ from .skip import skip_identities
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
 _BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
-# The first architecture with asynchronous copies to shared memory.
-_ASYNC_COPIES = 80
+ASYNC_COPIES = 80
+"""The first architecture with asynchronous copies to shared memory."""
 # Iterations of a loop over registers that are written out.
 _MOST_UNROLLED = 64
 
@@ -48,7 +48,7 @@ def lower_gpu(program: Program, target: Target, copies: bool = True) -> Launches
     `copies`: whether memory may be filled by asynchronous copies where the target has them.
     BackendError where a nest cannot be a launch, or is above a limit of the target.
     """
-    copies &= architecture(target) >= _ASYNC_COPIES
+    copies &= architecture(target) >= ASYNC_COPIES
     scratch: list[Buffer] = []
     nests = [n for n in _nests(program.body, scratch) if not _is_empty(n)]
     arrays = {b.name: b for b in (*program.parameters, *scratch)}

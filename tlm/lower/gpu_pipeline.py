@@ -18,8 +18,8 @@ from .gpu_build import Build, all_nodes
 from .gpu_tree import Branch, Collective, Loop, Nest, Node, Pipeline, Place
 from .gpu_vectors import all_copies, narrow
 
-# Elements that a thread may hold in registers between reading and storing them.
-_MOST_HELD = 64
+MOST_HELD = 64
+"""Elements that a thread may hold in registers between reading and storing them."""
 
 
 def pipelined(
@@ -74,7 +74,7 @@ def _pipeline(
         return None
     held: dict[str, Buffer] = {}
     pairs = [_halves(n, (), known, held) for n in rest_of_fills]
-    if sum(b.size for b in held.values()) > _MOST_HELD:
+    if sum(b.size for b in held.values()) > MOST_HELD:
         return None
     for name, buffer in held.items():
         places[name] = Place(buffer, "private", tuple(range(len(buffer.shape))))

@@ -13,7 +13,7 @@ from ...lower.gpu import architecture
 from ..choice import Ask, Option, question
 from ..contraction_choices import Facts, ceil, percent, waste
 from . import product_choices as ask
-from . import tiling
+from . import staging, tiling
 from .banks import SWAPPED, Matrix
 from .limits import BASE_REGISTERS, GRID_YZ, Cost, block_facts, fits, grid_facts, roomy
 from .product_choices import Figures, along_k, longest_vector
@@ -113,10 +113,13 @@ def _align(f: Figures, tile: tuple[int, int], deep: int, warp: tuple[int, int]) 
     rows of 16 bytes then lie on all banks."""
     made = [m for m, _ in copies(f, tile, deep)]
     options = []
-    for way in (0, APART, *((SWAPPED,) if any(m.swap for m in made) else ())):
-        block = cost(f, tile, warp, deep, way)
-        facts: Facts = (("conflicts", 100.0 * max(m.ways(way) for m in made)),)
-        facts += (("shared", percent(block.shared, f.target.block_shared)),)
+    ways = (0, APART, *((SWAPPED,) if any(m.swap for m in made) else ()))
+    found = {
+        way: (100.0 * max(m.ways(way) for m in made), cost(f, tile, warp, deep, way).shared) for way in ways
+    }
+    for way in staging.apart(found):
+        meet, size = found[way]
+        facts: Facts = (("conflicts", meet), ("shared", percent(size, f.target.block_shared)))
         options.append(Option(way, (("size", 0 if isinstance(way, str) else way), *facts)))
     return options
 
@@ -144,10 +147,14 @@ def plan(f: Figures) -> Ask:
         longest_vector(f, sides[1], (deep, part), tile[1]),
     )
     made = cost(f, tile, warp, deep)
-    width = yield from ask.vector(f, longest, (tile[0] * deep, tile[1] * deep), made.threads)
+    width = yield from staging.vector(f, longest, (tile[0] * deep, tile[1] * deep), made.threads)
     copy = [max(1, min(n, width // f.bytes(side))) for n, side in zip(longest, sides, strict=True)]
     way = yield from _align(f, tile, deep, warp)
-    ahead = yield from ask.stages(f, ceil(part, deep), cost(f, tile, warp, deep, way))
+    waiting = [
+        staging.held(f, side, ceil(n * deep, made.threads), v, False)
+        for side, n, v in zip(sides, tile, copy, strict=True)
+    ]
+    ahead = yield from staging.stages(f, ceil(part, deep), cost(f, tile, warp, deep, way), sum(waiting))
     written = yield from _turns(f, warp[0] * warp[1], deep // DEPTH)
     order = yield from ask.raster(f, t.blocks_m, t.blocks_n, tile, t.alone and slices == 1)
     after = yield from ask.epilogue(f, c.elementwise)

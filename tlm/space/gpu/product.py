@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import gcd, prod
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from ..choice import Ask, Option, Space, question
 from ..contraction_choices import Facts, ceil
 from ..conv_problem import Convolution, Side, convolution, factors
 from ..problem import Contraction, contraction, nests
-from . import dot, matrix, warpgroup
+from . import dot, matrix, staging, warpgroup
 from . import product_choices as ask
 from .banks import SWAPPED, Swap, Turned
 from .limits import Cost
@@ -106,7 +106,8 @@ def form(f: Figures, first: Figures) -> list[Option]:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How each operand comes to the threads, how rows of its copies lie, and the bytes that these take."""
+    """How each operand comes to the threads, how rows of its copies lie, and the bytes that these take; the
+    registers of a thread for their addresses, and the elements that wait in some where copies run ahead."""
 
     staged: tuple[bool, bool]
     width: tuple[int, int]
@@ -115,6 +116,8 @@ class Copies:
     swap: tuple[Swap | None, Swap | None]
     near: tuple[int, int]
     shared: int
+    addresses: int
+    waiting: int
 
 
 def _plan(f: Figures) -> Ask:
@@ -128,9 +131,11 @@ def _plan(f: Figures) -> Ask:
     cost = f.cost(t.shape, thread)
     slices = yield from ask.slices(f, t.blocks, t.alone, cost)
     part = ceil(f.k, slices)
-    deep = min((yield from ask.cta_k(f, t.shape, cost)), part)
+    waiting = partial(staging.waiting_of, f, t.shape, cost.threads)
+    deep = min((yield from ask.cta_k(f, t.shape, cost, waiting)), part)
     copies = yield from _copies(f, t, threads, (deep, part))
-    ahead = yield from ask.stages(f, ceil(part, deep), Cost(cost.threads, copies.shared, cost.registers))
+    block = Cost(cost.threads, copies.shared, cost.registers + copies.addresses)
+    ahead = yield from staging.stages(f, ceil(part, deep), block, copies.waiting)
     turns = yield from ask.turns(f, thread[0] * thread[1], deep)
     order = yield from ask.raster(f, t.blocks_m, t.blocks_n, t.shape, t.alone and slices == 1)
     after = yield from ask.epilogue(f, c.elementwise)
@@ -175,19 +180,24 @@ def _copies(f: Figures, t: Tiling, threads: tuple[int, int], deep: tuple[int, in
         staged.append((yield from asked(f, threads[1 - n], step, size)) == "shared")
     longest = _both(lambda n: ask.longest_vector(f, sides[n], deep, wide[n]) if staged[n] else 1)
     sizes = t.shape[0] * deep[0], t.shape[1] * deep[0]
-    width = yield from ask.vector(f, longest, sizes, threads[0] * threads[1])
+    width = yield from staging.vector(f, longest, sizes, threads[0] * threads[1])
     widths = _both(lambda n: max(1, min(longest[n], width // f.bytes(sides[n]))))
     turned = _both(lambda n: staged[n] and ask.along_k(f.c, sides[n]))
     made = _both(lambda n: Turned(_pitch(f, t, n), deep[0], f.bytes(sides[n]), widths[n]))
     plain = sum([deep[0] * made[n].block * made[n].bytes for n in (0, 1) if staged[n] and not turned[n]])
     way: int | str = 0
     if any(turned):
-        way = yield from ask.align(f, tuple([made[n] for n in (0, 1) if turned[n]]), plain)
+        way = yield from staging.align(f, tuple([made[n] for n in (0, 1) if turned[n]]), plain)
     align = _both(lambda n: way if turned[n] and isinstance(way, int) else 0)
     swap = _both(lambda n: made[n].swap if turned[n] and way == SWAPPED else None)
     shared = plain + sum([deep[0] * made[n].stride(way) * made[n].bytes for n in (0, 1) if turned[n]])
     near = _both(lambda n: made[n].near if turned[n] else 0)
-    return Copies((staged[0], staged[1]), widths, turned, align, swap, near, shared)
+    count = threads[0] * threads[1]
+    waiting = [
+        staging.held(f, sides[n], ceil(sizes[n], count), widths[n], turned[n]) for n in (0, 1) if staged[n]
+    ]
+    held = staging.addresses([made[n] for n in (0, 1) if turned[n]], way)
+    return Copies((staged[0], staged[1]), widths, turned, align, swap, near, shared, held, sum(waiting))
 
 
 def _pitch(f: Figures, t: Tiling, n: int) -> int:

@@ -6,6 +6,7 @@ target's threads and registers, a depth and a number of stages only if the copie
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
@@ -14,7 +15,6 @@ from ...target import Target
 from ..choice import Option, question
 from ..contraction_choices import Facts, ceil, percent, waste
 from ..conv_problem import Convolution, Side
-from .banks import SWAPPED, Turned
 from .limits import BASE_REGISTERS, Cost, block_facts, fits, grid_facts, occupancy, roomy
 
 LONGEST = 16384
@@ -211,12 +211,15 @@ def group(f: Figures, thread: tuple[int, int]) -> list[Option]:
 
 
 @question("cta_k")
-def cta_k(f: Figures, tile: tuple[int, int], cost: Cost) -> list[Option]:
-    """Steps of k whose operands lie in shared memory at a time."""
+def cta_k(
+    f: Figures, tile: tuple[int, int], cost: Cost, registers: Callable[[int], int] = lambda _: 0
+) -> list[Option]:
+    """Steps of k whose operands lie in shared memory at a time; `registers`: those of a thread in which the
+    copies of so many steps wait."""
     options = []
     for size in sorted({s for s in (4, 8, 16, 32, 64) if s <= f.k} | ({f.k} if f.k < 64 else set())):
         shared = size * (tile[0] * f.bytes(f.c.rows) + tile[1] * f.bytes(f.c.columns))
-        made = Cost(cost.threads, shared, cost.registers)
+        made = Cost(cost.threads, shared, cost.registers + registers(size))
         if fits(made, f.target) or size <= 4:
             facts: Facts = (
                 ("size", size), ("trips", ceil(f.k, size)), ("waste", waste(f.k, size)),
@@ -234,47 +237,6 @@ def _stage(f: Figures, reuse: int, stride: int, size: int) -> list[Option]:
 
 
 stage_m, stage_n = question("stage_m")(_stage), question("stage_n")(_stage)
-
-
-@question("vector")
-def vector(f: Figures, longest: tuple[int, int], copies: tuple[int, int], threads: int) -> list[Option]:
-    """Bytes that a thread copies at a time, of the operands whose layout allows it."""
-    options: dict[tuple[int, int], Option] = {}
-    sides = (f.c.rows, f.c.columns)
-    for size in (4, 8, 16):
-        made = tuple([max(1, min(n, size // f.bytes(s))) for n, s in zip(longest, sides, strict=True)])
-        turns = sum(ceil(n, threads * v) for n, v in zip(copies, made, strict=True))
-        options.setdefault((made[0], made[1]), Option(size, (("size", size), ("trips", turns))))
-    return list(options.values())
-
-
-@question("align")
-def align(f: Figures, turned: tuple[Turned, ...], other: int) -> list[Option]:
-    """Elements by which rows of a copy that is turned on its way are moved apart, or pieces of its rows that
-    change places, so that threads that store one column fall on different banks. Vectors of 16 bytes stay
-    aligned. `other`: bytes of shared memory beside such copies."""
-    options = []
-    swapped = (SWAPPED,) if all(t.swap for t in turned) else ()
-    for way in (*sorted({0, *[16 // t.bytes for t in turned]}), *swapped):
-        meet = max([percent(t.ways(way), 1) for t in turned], default=100.0)
-        size = other + sum([t.deep * t.stride(way) * t.bytes for t in turned])
-        facts: Facts = (("conflicts", meet), ("shared", percent(size, f.target.block_shared)))
-        # Threads keep an address for each way in which pieces change places.
-        held = sum(4 * t.swap[1] for t in turned if t.swap) if way == SWAPPED else 0
-        facts += (("registers", percent(held, f.target.thread_registers)),)
-        options.append(Option(way, (("size", 0 if isinstance(way, str) else way), *facts)))
-    return options
-
-
-@question("stages")
-def stages(f: Figures, trips: int, cost: Cost) -> list[Option]:
-    """Copies of what lies in shared memory: the next are filled while one is used."""
-    options = []
-    for n in (1, 2, 3, 4):
-        made = Cost(cost.threads, n * cost.shared, cost.registers)
-        if n == 1 or (n <= trips and cost.shared and fits(made, f.target)):
-            options.append(Option(n, (("size", n), *block_facts(made, f.target))))
-    return options
 
 
 @question("turns")
