@@ -28,6 +28,9 @@ from .imagine import weights
 FASTEST = 4
 """Measured programs of one workload that become training sentences."""
 
+SLOW = 4.0
+"""A program so many times slower than the best is a bad one, whatever else is counted."""
+
 JOIN_SECONDS = 20e-6
 """What a parallel region is held to cost beyond what was measured. On the quiet machine that measures it is
 some 2 us. Where a waiting thread of another library (OpenBLAS, oneDNN, ONNX Runtime) spins on the CPU of a
@@ -38,7 +41,8 @@ worker, it is up to a tick of the scheduler, 4 ms, and that is how kernels are c
 class Workload:
     """The measured programs of one workload on one target.
 
-    `seconds` f64 (n,) of each of `programs`, with JOIN_SECONDS for each time that several threads meet.
+    `seconds` f64 (n,) of each of `programs`, with JOIN_SECONDS for each time that several threads meet, but
+    for those far slower than the best.
     """
 
     program: Program
@@ -94,7 +98,8 @@ def read(
                 unused += 1
                 continue
             programs.append(decided)
-            seconds.append(time + _joining(program, target, decided))
+            far = time > SLOW * min(best.values())
+            seconds.append(time + (0.0 if far else _joining(program, target, decided)))
         if programs:
             words = prompt(program, target)
             found.append(Workload(program, target, words, tuple(programs), np.array(seconds)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ir.dtypes import DType
@@ -19,7 +20,7 @@ from ..schedule.steps import (
     Vectorize,
     Widen,
 )
-from .epilogue import epilogue
+from .epilogue import completing, epilogue
 from .problem import Contraction
 
 
@@ -130,8 +131,18 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
         out.append(Unroll(k, p.unroll))
     if p.prefetch:
         out.append(PrefetchAhead(c.b.buffer.name, k, p.prefetch))
-    last = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, p.parallel != "none")
-    return out + last + _threads(p, loops, batch)
+    at = completing(blocks, k_block) if p.split_k == 1 else ""
+    return out + _epilogue(c, p, at, blocks, loops, batch) + _threads(p, loops, batch)
+
+
+def _epilogue(
+    c: Contraction, p: Plan, at: str, blocks: Sequence[str], loops: Loops, batch: tuple[str, ...]
+) -> list[Step]:
+    """The stages after the product, in the loop `at`; they have threads of their own where the loop that
+    threads share is not around them."""
+    shared = _shared(p, loops, batch)
+    inside = at != "" and shared in blocks[: blocks.index(at) + 1]
+    return epilogue(c.epilogue, p.epilogue == "fused", p.lanes, shared != "" and not inside, at)
 
 
 def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
@@ -165,16 +176,22 @@ def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> l
     return out
 
 
-def _threads(p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
+def _shared(p: Plan, loops: Loops, batch: tuple[str, ...]) -> str:
+    """The loop that threads share, or ""."""
     match p.parallel:
         case "none":
-            return []
+            return ""
         case "batch":
-            return [Parallel(batch[0])]
+            return batch[0]
         case "k":
-            return [Parallel(batch[-1])]
+            return batch[-1]
         case axis:
-            return [Parallel(loops.block[axis])]
+            return loops.block[axis]
+
+
+def _threads(p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
+    shared = _shared(p, loops, batch)
+    return [Parallel(shared)] if shared else []
 
 
 def _joining(c: Contraction, p: Plan, partial: str, part: str) -> list[Step]:
@@ -202,8 +219,8 @@ def _dot_steps(c: Contraction, p: Plan) -> list[Step]:
     k, lane, batch = f"{k}.0", f"{k}.1", _batch(c)
     loops = Loops({"m": m_block, "n": n_block, "k": ""}, {"m": m_tile, "n": n_tile}, k, row, (column,), lane)
     tiles = [loops.tile[axis] for axis in p.inner]
-    blocks = [loops.block[axis] for axis in p.order]
-    out.append(Reorder((*batch, *blocks, *k_block, *tiles, k, row, column, lane)))
+    blocks = [*batch, *(loops.block[axis] for axis in p.order), *k_block]
+    out.append(Reorder((*blocks, *tiles, k, row, column, lane)))
     acc = f"{c.stage}_lanes"
     out += [RFactor(lane, memory="register", at=tiles[-1], name=acc), DecomposeReduction(acc, k)]
     if p.epilogue == "fused":
@@ -214,5 +231,5 @@ def _dot_steps(c: Contraction, p: Plan) -> list[Step]:
         out += [Unroll(row + copy), Unroll(column + copy), Vectorize(lane + copy)]
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll))
-    last = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, p.parallel != "none")
-    return out + last + _threads(p, loops, batch)
+    at = completing(blocks, k_block[0]) if k_block else ""
+    return out + _epilogue(c, p, at, blocks, loops, batch) + _threads(p, loops, batch)

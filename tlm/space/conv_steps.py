@@ -16,7 +16,7 @@ from ..schedule.steps import (
     Vectorize,
 )
 from .conv_problem import Convolution, Side
-from .epilogue import epilogue
+from .epilogue import completing, epilogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,10 @@ def steps(c: Convolution, p: ConvPlan) -> tuple[Step, ...]:
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll if p.unroll < p.block_k else 0))
     out += [Unroll(w) for w in {"none": (), "all": c.windows}.get(p.window, c.windows[-1:])]
-    last = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, p.parallel != "none")
-    return tuple(out + last + _threads(p, nest))
+    at, threaded = completing(around, block_k) if c.elementwise else "", _shared(p, nest)
+    inside = at != "" and threaded in around[: around.index(at) + 1]
+    last = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, threaded != "" and not inside, at)
+    return tuple(out + last + ([Parallel(threaded)] if threaded else []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def _copy(
     needed = [nest.blocks[x] for x in p.order if x == axis or (x == "k" and operand.stride(c.k))]
     at = needed[-1] if needed else own[-1] if own else ""
     order = ["", *nest.outer, *[nest.blocks[x] for x in p.order]]
-    shared = nest.outer[0] if p.parallel == "batch" else nest.blocks.get(p.parallel, "")
+    shared = _shared(p, nest)
     outside = bool(shared) and order.index(at) < order.index(shared)
     if side.slid:
         last = f"ax{len(operand.buffer.shape) - 1}@{name}"
@@ -180,11 +182,12 @@ def _moves(strides: tuple[tuple[str, int], ...], loop: str) -> bool:
     return any(loop == name or loop.startswith(f"{name}.") for name, stride in strides if stride)
 
 
-def _threads(p: ConvPlan, nest: Nest) -> list[Step]:
+def _shared(p: ConvPlan, nest: Nest) -> str:
+    """The loop that threads share, or ""."""
     match p.parallel:
         case "none":
-            return []
+            return ""
         case "batch":
-            return [Parallel(nest.outer[0])]
+            return nest.outer[0]
         case axis:
-            return [Parallel(nest.blocks[axis])]
+            return nest.blocks[axis]
