@@ -44,7 +44,7 @@ _JUDGED = 8  # sentences of an imagined shape that an analytic model looks at, w
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to train. Every count of a round is scaled down for all rounds but the last.
+    """How to train. `imagined` and `steps` are scaled down for all rounds but the last.
 
     value_steps: batches for the value model; imagined: shapes searched with it; steps: batches of `size`
     sentences for the GPT, 0 keeps that of `start` and fits only the value model; proposals: shapes of which
