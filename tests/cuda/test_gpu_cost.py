@@ -59,6 +59,42 @@ def test_what_is_slow_costs_more():
     assert ways["last"] > 1.3 * ways["tile"]
 
 
+def bounds(program: Program, target: Target = SM_90, **answers) -> dict[str, float]:
+    """Seconds of the first kernel under each ceiling."""
+    return dict(decided(program, wanted(**answers), target).kernels[0].bounds)
+
+
+def test_copies_that_run_ahead_hide_what_they_wait_for():
+    """A block that copies while it needs it waits each time for memory, then works; one that copied before
+    only works."""
+    square = product((1, 2048, 2048, 2048), 0)
+    waiting, ahead = (bounds(square, stages=n)["latency"] for n in (1, 3))
+    assert waiting > 1.2 * ahead
+    deeper = bounds(square, stages=1, cta_k=32)["latency"]
+    assert ahead < deeper < waiting
+
+
+def test_loops_that_are_not_written_out_take_instructions():
+    square = product((1, 2048, 2048, 2048), 0)
+    rolled, some, whole = (bounds(square, turns=n)["issue"] for n in (1, 4, 16))
+    assert rolled > 1.05 * some > 1.05 * whole
+
+
+def test_narrow_types_are_converted():
+    plain, narrow = (
+        bounds(tlm.ops.matmul.program(x, x), form="tiles", group=4, cta_k=16)["issue"]
+        for x in (np.empty((1024, 1024), "f4"), np.empty((1024, 1024), "f2"))
+    )
+    assert narrow > 1.1 * plain
+
+
+def test_one_warp_alone_does_not_reach_the_tensor_rate_of_groups():
+    a = np.empty((4096, 4096), "f2")
+    program, own = tlm.ops.matmul.program(a, a), Target("sm_90a")
+    warps, groups = (bounds(program, own, form=form)["multiply-adds"] for form in ("matrix", "groups"))
+    assert 1.3 * groups < warps < 1.8 * groups
+
+
 def test_few_blocks_cost_what_idle_processors_cost():
     thin = product((1, 64, 16384, 64), 0)
     assert decided(thin, wanted(slices=1)).seconds > 1.5 * decided(thin).seconds

@@ -1,9 +1,11 @@
 """How long a scheduled GPU program would take, from its loops alone: no device, no measurement, no learning.
 
 A roofline of several ceilings (Williams et al. 2009), one kernel at a time: multiply-adds, instructions
-issued, wavefronts of shared memory, sectors between L1 and L2, bytes of the device's memory; and the latency
-of what a block waits for, hidden by the blocks that are resident beside it (occupancy). Traffic is counted
-from the addresses of one warp, so that accesses that do not coalesce and bank conflicts cost what they cost.
+issued, wavefronts of shared memory and L1 (which are one), sectors between L1 and L2, bytes of the device's
+memory; and the latency of what a block waits for, hidden by the blocks that are resident beside it
+(occupancy) and by copies that run ahead. Traffic is counted from the addresses of one warp, so that accesses
+that do not coalesce and bank conflicts cost what they cost; instructions beside multiply-adds as they were
+counted in the machine code of products.
 Estimates rank schedules; they are no times, and are never stored as such.
 """
 
@@ -13,27 +15,40 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Op, Program, Stmt, Store, Update, Var
-from ..ir.walk import buffers, loads, walk
+from ..ir.nodes import (
+    Alloc,
+    Block,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Program,
+    Stmt,
+    Store,
+    Update,
+    Var,
+)
+from ..ir.walk import buffers, loads
+from ..lower.gpu import architecture
 from ..space.gpu.limits import BASE_REGISTERS, Cost, occupancy, resident
 from ..space.gpu.plain import top
+from ..space.gpu.staging import EACH_HELD
 from ..target import Target
+from .gpu_instructions import GUARD, SPECIAL_COST, casts, guards, operations, overhead, values
 from .gpu_traffic import WORD, address, addresses, box, free_vars_of, places, wavefronts
+from .gpu_waits import Waits, asynchronous, copied, waits
 
 LAUNCH = 2.5e-6
 """Seconds of a kernel that does nothing."""
-MEMORY_LATENCY, BARRIER_LATENCY = 600, 30
-"""Cycles until a read of the device's memory arrives, and until a block is past a barrier."""
 ISSUE = 4
 """Instructions of warps that a multiprocessor starts in a cycle."""
-SECTOR, L2_BYTES = 32, 32
-"""Bytes that are moved at least, and bytes that a multiprocessor takes from L2 in a cycle."""
+SECTOR, L2_BYTES, LINE = 32, 32, 128
+"""Bytes that are moved at least, that a multiprocessor takes from L2, and that L1 gives in a cycle."""
+GROUPED, WARP_SHARE = 90, 0.63
+"""From this architecture on, only instructions of several warps reach the tensor rate; those of one warp,
+mma.sync, 63 % of it (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024)."""
 IN_FLIGHT = 40_000
 """Bytes on their way that a multiprocessor needs to keep the device's memory busy."""
-
-_SPECIAL = {"exp", "log", "tanh", "erf", "erfc", "pow", "sin", "cos", "div", "sqrt", "rsqrt", "logistic"}
-_SPECIAL_COST = 8
-"""Instructions of an elementary function, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +94,8 @@ class _Counts:
     flops: float = 0.0
     wavefronts: float = 0.0
     sectors: float = 0.0
-    global_steps: float = 0.0
-    phases: float = 0.0
+    held: int = 0
+    waits: Waits = field(default_factory=Waits)
     reads: dict[str, tuple[tuple[Expr, ...], float]] = field(default_factory=dict)
 
 
@@ -118,12 +133,15 @@ def _kernel(nest: Stmt, known: Mapping[str, Buffer], target: Target) -> KernelEs
         for axis in ("threadIdx.x", "threadIdx.y", "threadIdx.z")
     }
     counts = _Counts()
+    made_in = {leaf.buffer.name: len(around) for around, leaf in found if isinstance(leaf, Alloc)}
     for around, leaf in found:
         if isinstance(leaf, Store | Update):
-            _count(counts, around, leaf, known, target, shape)
-    counts.phases = _phases(nest)
+            _count(counts, around, leaf, known, target, shape, made_in)
+    counts.waits = waits(nest, known)
+    counts.issued += overhead(found, known, target, prod(shape.values()))
     shared = sum(_span(b) * b.dtype.bytes * b.stages for b in _made(found, "shared"))
-    cost = Cost(prod(shape.values()), shared, min(target.thread_registers, _registers(found, loops)))
+    registers = min(target.thread_registers, _registers(found, loops) + counts.held)
+    cost = Cost(prod(shape.values()), shared, registers)
     return _joined(counts, cost, blocks, loops, known, target)
 
 
@@ -144,7 +162,7 @@ def _registers(found: list[tuple[tuple[For, ...], Stmt]], loops: Mapping[str, Fo
         if isinstance(leaf, Store | Update):
             names = (leaf.buffer,) if isinstance(leaf, Store) else leaf.targets
             places = [(n, leaf.indices) for n in names]
-            places += [(e.buffer, e.indices) for v in _values(leaf) for e in loads(v)]
+            places += [(e.buffer, e.indices) for v in values(leaf) for e in loads(v)]
             for name, indices in places:
                 for d, index in enumerate(indices):
                     thread = isinstance(index, Var) and loops[index.name].kind.startswith("thread")
@@ -157,53 +175,76 @@ def _registers(found: list[tuple[tuple[For, ...], Stmt]], loops: Mapping[str, Fo
     return BASE_REGISTERS + held
 
 
-def _values(leaf: Store | Update) -> tuple[Expr, ...]:
-    return (leaf.value,) if isinstance(leaf, Store) else leaf.values
-
-
 def _count(
     counts: _Counts, around: tuple[For, ...], leaf: Store | Update, known: Mapping[str, Buffer],
-    target: Target, shape: Mapping[str, int],
+    target: Target, shape: Mapping[str, int], made_in: Mapping[str, int],
 ) -> None:  # fmt: skip
     serial = prod([f.extent for f in around if f.kind in ("serial", "unroll", "vthread")])
     lanes = prod([f.extent for f in around if f.kind == "vectorize"])
     threads = prod([f.extent for f in around if f.kind.startswith("thread")])
     warps = max(1.0, threads / target.warp)
     runs = serial * lanes * warps
-    work, special, product = _work(leaf)
+    work, special, product = operations(leaf)
     # Loops of one matrix instruction are products that take the time of fewer.
-    inside = prod([f.extent for f in around if f.kind in ("tensor", "warpgroup")])
-    slower = 1.0 if inside == 1 else inside * target.fma_rate / target.tensor_rate
+    instruction = [f for f in around if f.kind in ("tensor", "warpgroup")]
+    inside = prod([f.extent for f in instruction])
+    slower = 1.0 if inside == 1 else inside * target.fma_rate / _tensor_rate(instruction[0].kind, target)
     counts.fma += runs * (work - product) * slower
     counts.flops += serial * lanes * threads * inside * (work + special)
-    counts.issued += runs * (work - product + special * _SPECIAL_COST)
-    if any(f.kind == "serial" and f.unroll == 1 for f in around[-1:]):
-        counts.issued += 2 * runs
+    counts.issued += runs * (work - product + special * SPECIAL_COST)
+    if inside == 1:
+        counts.issued += sum([_runs(_since(around, e, made_in), (e,), runs) for e in casts(leaf)])
+    counts.issued += GUARD * sum([_runs(around, (e,), serial * warps) for e in guards(leaf)])
     names = (leaf.buffer,) if isinstance(leaf, Store) else leaf.targets
-    accesses = [(e.buffer, e.indices) for e in dict.fromkeys(e for v in _values(leaf) for e in loads(v))]
-    for name, indices in [*[(n, leaf.indices) for n in names], *accesses]:
-        _access(counts, around, known[name], indices, serial * warps, lanes, shape, target)
+    accesses = [(e.buffer, e.indices) for e in dict.fromkeys(e for v in values(leaf) for e in loads(v))]
+    made = {
+        name: _access(counts, around, known[name], indices, serial * warps, lanes, shape, target)
+        for name, indices in [*[(n, leaf.indices) for n in names], *accesses]
+    }
+    source = copied(leaf, known)
+    if isinstance(leaf, Store) and source is not None:
+        # A copy by the machine itself is one instruction; else the value waits in registers.
+        widths = [made[n] * known[n].dtype.bytes for n in (leaf.buffer, source.buffer)]
+        own = prod([f.extent for f in _inside(around)])
+        if asynchronous(target, *widths):
+            counts.issued -= runs / made[source.buffer]
+        else:
+            counts.held += EACH_HELD * own * -(-source.dtype.bytes // WORD)
 
 
-def _work(leaf: Store | Update) -> tuple[int, int, int]:
-    """Plain operations, elementary functions, and products that a sum takes for nothing."""
-    nodes = [n for v in _values(leaf) for n in walk(v) if isinstance(n, Op) and n.dtype.is_float]
-    special = sum(n.op in _SPECIAL for n in nodes)
-    fused = isinstance(leaf, Update) and leaf.combiner == "sum" and any(n.op == "mul" for n in nodes)
-    return len(nodes) - special + isinstance(leaf, Update), special, int(fused)
+def _tensor_rate(kind: str, target: Target) -> float:
+    """Multiply-adds of matrix instructions in a cycle: those of one warp reach a part of what groups do."""
+    alone = kind == "tensor" and architecture(target) >= GROUPED
+    return target.tensor_rate * (WARP_SHARE if alone else 1.0)
+
+
+def _inside(around: tuple[For, ...]) -> tuple[For, ...]:
+    """The loops inside of those over threads."""
+    last = max([n for n, f in enumerate(around) if f.kind.startswith("thread")], default=len(around) - 1)
+    return around[last + 1 :]
+
+
+def _since(around: tuple[For, ...], value: Expr, made_in: Mapping[str, int]) -> tuple[For, ...]:
+    """The loops in which what a value is made of stays: those inside of where its buffers are made."""
+    return around[max([made_in.get(e.buffer, 0) for e in loads(value)], default=0) :]
+
+
+def _runs(around: tuple[For, ...], indices: tuple[Expr, ...], runs: float) -> float:
+    """Of so many runs, those that do not find in registers what another copy of the code has made."""
+    moving = free_vars_of(indices)
+    return runs / prod([f.extent for f in around if f.kind == "unroll" and f.var not in moving])
 
 
 def _access(
     counts: _Counts, around: tuple[For, ...], buffer: Buffer, indices: tuple[Expr, ...], runs: float,
     lanes: int, shape: Mapping[str, int], target: Target,
-) -> None:  # fmt: skip
-    """Traffic of one access, from the addresses that the first warp of a block makes."""
+) -> int:  # fmt: skip
+    """Traffic of one access, from the addresses that the first warp of a block makes; the elements that a
+    thread moves at once."""
     if buffer.memory in ("register", "stack"):
-        return
-    moving = free_vars_of(indices)
-    unrolled = [f for f in around if f.kind == "unroll" and f.var not in moving]
+        return 1
     # Copies of a statement that read one place read it once.
-    runs /= prod([f.extent for f in unrolled])
+    runs = _runs(around, indices, runs)
     made = list(addresses(around, buffer, indices, shape, target.warp))
     width = buffer.dtype.bytes
     vector = next((f for f in around if f.kind == "vectorize"), None)
@@ -219,24 +260,10 @@ def _access(
     else:
         touched = {(s + b) // SECTOR for s in starts for b in range(0, whole * width, WORD)}
         counts.sectors += runs * repeats * len(touched)
-        counts.global_steps += runs * repeats
         name, size = buffer.name, runs * repeats * len(touched) * SECTOR
         counts.reads[name] = (indices, counts.reads.get(name, (indices, 0.0))[1] + size)
     counts.issued += runs * repeats
-
-
-def _phases(nest: Stmt) -> float:
-    """Times that the threads of a block meet: nests of threads that follow each other, in uniform loops."""
-    match nest:
-        case For(kind=kind, extent=extent, body=body):
-            if kind.startswith("thread"):
-                return 1.0
-            return _phases(body) * (1 if kind.startswith("block") else extent)
-        case Block(stmts):
-            return sum(_phases(s) for s in stmts)
-        case Alloc(_, body) | If(_, body):
-            return _phases(body)
-    return 1.0
+    return whole
 
 
 def _joined(
@@ -250,12 +277,14 @@ def _joined(
     hidden = min(1.0, warps / 8)
     memory = _memory(c, blocks, beside, loops, known, target)
     in_flight = min(1.0, warps * target.warp * 16 / IN_FLIGHT * 2)
-    chain = c.phases * BARRIER_LATENCY + min(c.phases, max(1.0, c.global_steps)) * MEMORY_LATENCY
+    passes = c.wavefronts + c.sectors * SECTOR / LINE
+    work = max(c.fma * target.warp / target.fma_rate, c.issued / ISSUE) / min(1.0, -(-cost.threads // 32) / 8)
+    chain = c.waits.alone + max(c.waits.ahead, work, passes)
     busy = min(1.0, blocks / target.threads)
     bounds = (
         ("multiply-adds", rounds * c.fma * target.warp / target.fma_rate / hertz / hidden),
         ("issue", rounds * c.issued / ISSUE / hertz / hidden),
-        ("shared", rounds * c.wavefronts / hertz),
+        ("shared", rounds * passes / hertz),
         ("l2", rounds * c.sectors * SECTOR / L2_BYTES / hertz),
         ("memory", memory / (target.bandwidth * 1e9) / max(in_flight * busy, 0.02)),
         ("latency", -(-blocks // (beside * target.threads)) * chain / hertz),

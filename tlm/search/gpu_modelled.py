@@ -25,7 +25,7 @@ from .gpu_cost import estimate
 KIND = MODELLED
 """The kind of every record made here, whatever kind was asked for: its seconds are an estimate."""
 
-NAME = "roofline-2"
+NAME = "roofline-3"
 """The analytic model; another number where its estimates differ."""
 
 VERSION = {"estimate": NAME}
