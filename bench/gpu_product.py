@@ -15,6 +15,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ import numpy as np
 import tlm
 from tests.cuda import shim
 from tlm.backend.cuda import compile
-from tlm.backend.cuda.disassembly import BARRIER, disassemble, main_loop
+from tlm.backend.cuda.disassembly import BARRIER, Body, disassemble, main_loop
 from tlm.backend.cuda.emitter import Source, emit
 from tlm.errors import ArgumentError, TlmWarning
 from tlm.ir.dtypes import to_numpy
@@ -38,6 +39,7 @@ from tlm.space.spaces import space_for
 from tlm.target import Target
 
 DTYPES = {"f32": np.dtype("f4"), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype("f2")}
+INSTRUCTIONS = ("HGMMA", "HMMA", "FFMA")
 WARP = 32
 Picks = Mapping[str, Value]
 
@@ -45,7 +47,8 @@ Picks = Mapping[str, Value]
 @dataclass(frozen=True, slots=True)
 class Row:
     """One product. Counts are of the main loop, an iteration of which is `barriers` steps of k through shared
-    memory; widths are {bits: instructions}. Bytes of shared memory that move count 128 for each pass over the
+    memory; a loop in it that multiplies counts as often as it runs, `trips` times, others once. Widths are
+    {bits: instructions}. Bytes of shared memory that move count 128 for each pass over the
     banks; `conflicts` are passes beyond the fewest possible, of reads and of writes.
     """
 
@@ -63,6 +66,7 @@ class Row:
     occupancy: float
     multiply: str
     multiplies: int
+    trips: int
     barriers: int
     per_barrier: float
     matrix_loads: int
@@ -124,13 +128,19 @@ def small(picks: Picks, dtype: str, target: Target, steps: int = 0) -> tuple[Sou
     source = emit(
         apply(program, run(space_for(program, target), again({**picks, "slices": 1})).steps), target
     )
+    return source, counted(source)
+
+
+@cache
+def counted(source: Source) -> shim.Report:
+    """The counts of a product on the CPU, which must be right; targets of one text share them."""
     rng = np.random.default_rng(0)
-    given = [rng.integers(-3, 4, x.shape).astype(to_numpy(x.dtype)) for x in program.inputs]
+    given = [rng.integers(-3, 4, x.shape).astype(to_numpy(x.dtype)) for x in source.buffers[:2]]
     rest = [np.zeros(x.shape, to_numpy(x.dtype)) for x in source.buffers[2:]]
     report = shim.run(source.text, source.kernels, [*given, *rest], passes=shim.PASSES[1:])
     right = given[0].astype("f4") @ given[1].astype("f4")
     np.testing.assert_array_equal(rest[0].astype("f4"), right.astype(rest[0].dtype).astype("f4"))
-    return source, report
+    return report
 
 
 def measure(size: int, dtype: str, target: Target, schedule: str | None = None) -> Row:
@@ -147,13 +157,35 @@ def picked(size: int, dtype: str, target: Target, picks: Picks) -> Row:
     return figures(compile(apply(program, found.steps), target), made, size, dtype, target, "picked")
 
 
+def products(body: Body) -> int:
+    """Multiply-adds of a thread in a loop."""
+    return sum([per_thread(i.name) for i in body.code if i.base in INSTRUCTIONS])
+
+
+def iteration(kernel: Any, picks: Picks) -> tuple[Body, int]:
+    """What runs in one iteration of the main loop, and how often the loop in it that multiplies does.
+
+    That is told by what is multiplied in all, as the machine code only shows one iteration of it. ValueError
+    where there is no main loop, or loops in it do not add up.
+    """
+    body = main_loop(max(disassemble(kernel.cubin).values(), key=len))
+    if body is None:
+        raise ValueError(f"{kernel.target.name}: the main loop is missing")
+    if body.inner is None:
+        return body, 1
+    # Copies that run ahead need one barrier in a step of k, others two.
+    steps = max(1, body.count(BARRIER) // (1 if int(picks.get("stages", 1)) > 1 else 2))
+    tile = int(picks["cta_m"]) * int(picks["cta_n"]) * int(picks.get("cta_k", 64))
+    inside = products(body.inner)
+    trips, rest = divmod(steps * tile // prod(kernel.block) - (products(body) - inside), inside)
+    if rest or trips < 1 or body.inner.inner is not None:
+        raise ValueError(f"{kernel.target.name}: the loops in the main loop do not add up to {picks}")
+    return body.repeated(trips), trips
+
+
 def figures(kernel: Any, picks: dict[str, Value], size: int, dtype: str, target: Target, how: str) -> Row:
     """The figures of a compiled product."""
-    body = main_loop(max(disassemble(kernel.cubin).values(), key=len))
-    if body is None or body.nested:
-        raise ValueError(
-            f"{target.name} {dtype}: the main loop {'has loops in it' if body else 'is missing'}"
-        )
+    body, trips = iteration(kernel, picks)
     source, report = small(picks, dtype, target)
     launch, stats = source.kernels[0], kernel.stats
     if (launch.block, launch.shared_bytes + launch.static_shared) != (
@@ -161,17 +193,16 @@ def figures(kernel: Any, picks: dict[str, Value], size: int, dtype: str, target:
         kernel.shared_bytes,
     ):
         raise ValueError("the small product has another block")
-    multiply = next(x for x in ("HGMMA", "HMMA", "FFMA") if body.count(x))
+    multiply = next(x for x in INSTRUCTIONS if body.count(x))
     multiplies, barriers = body.count(multiply), body.count(BARRIER)
-    work = sum([per_thread(i.name) for i in body.code if i.base == multiply])
     m, n = int(picks["cta_m"]), int(picks["cta_n"])
     each = DTYPES[dtype].itemsize
     near, far = report.total.shared_reads, report.total.shared_writes
     steps = source.buffers[0].shape[1]
     return Row(
         target.name, dtype, size, how, picks, kernel.grid, kernel.block, stats.registers, stats.spills,
-        kernel.shared_bytes, stats.blocks, stats.occupancy, multiply, multiplies, barriers,
-        work / max(barriers, 1), body.count("LDSM"),
+        kernel.shared_bytes, stats.blocks, stats.occupancy, multiply, multiplies, trips, barriers,
+        products(body) / max(barriers, 1), body.count("LDSM"),
         body.count("LDGSTS"), body.widths("LDG"), body.widths("LDS"), body.widths("STS"),
         2.0 * m * n * size / (size * (m + n) * each + m * n * each),
         2.0 * m * n * steps / (128.0 * max(1, near.transactions + far.transactions)),

@@ -46,6 +46,14 @@ def test_a_large_product_of_f32(target):
     assert row.flops_per_shared_byte >= 1.8
 
 
+@pytest.mark.parametrize("turns", [1, 4])
+def test_a_loop_over_k_that_is_not_written_out_counts_as_often_as_it_runs(turns):
+    row = gpu_product.picked(SIZE, "f32", TARGETS[1], {"turns": turns})
+    assert row.trips > 1
+    assert (row.multiplies, row.per_barrier) == (1024, 1024)
+    assert set(row.shared_loads) == {128}
+
+
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
@@ -137,6 +145,9 @@ def test_listings_are_read_by_line():
     assert (code[1].bits, code[7].bits, code[0].bits) == (128, 64, 32)
     body = disassembly.main_loop(code)
     assert (body.count("FFMA"), body.nested) == (2, True)
+    assert (body.inner.count("FFMA"), body.inner.inner) == (1, None)
+    assert body.repeated(5).count("FFMA") == 6
+    assert body.repeated(1) == body
     assert disassembly.main_loop(code[:2]) is None
 
 

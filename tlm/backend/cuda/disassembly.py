@@ -91,10 +91,12 @@ def instructions(listing: str) -> dict[str, tuple[Instruction, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The instructions of a loop. `nested`: whether loops are in it, so that some run more than once."""
+    """The instructions of a loop, in which there may be others: `inner` is the one of them that multiplies,
+    `nested` says whether there is any."""
 
     code: tuple[Instruction, ...]
     nested: bool
+    inner: Body | None = None
 
     def count(self, *bases: str) -> int:
         """Instructions with these base names."""
@@ -104,15 +106,30 @@ class Body:
         """How many instructions `base` move so many bits."""
         return dict(sorted(Counter([i.bits for i in self.code if i.base == base]).items()))
 
+    def repeated(self, trips: int) -> Body:
+        """What runs in one iteration where `inner` has `trips` of them."""
+        if self.inner is None or trips == 1:
+            return self
+        return Body((*self.code, *self.inner.code * (trips - 1)), self.nested)
+
 
 def main_loop(code: tuple[Instruction, ...]) -> Body | None:
     """The loop with the most products among those that wait for other threads, or among all where none does;
     the innermost of such. None where no loop multiplies."""
-    loops = [(i.jump, n + 1) for n, i in enumerate(code) if i.jump is not None and i.jump <= n]
-    bodies = [(code[a:b], any(a <= c and d <= b and (c, d) != (a, b) for c, d in loops)) for a, b in loops]
-    made = [Body(part, nested) for part, nested in bodies if _has(part, MULTIPLY)]
-    waiting = [b for b in made if b.count(BARRIER)]
-    return max(waiting or made, key=lambda b: (b.count(*MULTIPLY), -len(b.code)), default=None)
+    loops = {(i.jump, n + 1) for n, i in enumerate(code) if i.jump is not None and i.jump <= n}
+    made = {span: _body(code, span, loops) for span in loops if _has(code[slice(*span)], MULTIPLY)}
+    waiting = [b for b in made.values() if b.count(BARRIER)]
+    return max(waiting or made.values(), key=_depth, default=None)
+
+
+def _body(code: tuple[Instruction, ...], span: tuple[int, int], loops: Iterable[tuple[int, int]]) -> Body:
+    inside = [(a, b) for a, b in loops if span[0] <= a and b <= span[1] and (a, b) != span]
+    multiply = [_body(code, x, inside) for x in inside if _has(code[slice(*x)], MULTIPLY)]
+    return Body(code[slice(*span)], bool(inside), max(multiply, key=_depth, default=None))
+
+
+def _depth(body: Body) -> tuple[int, int]:
+    return body.count(*MULTIPLY), -len(body.code)
 
 
 def _has(code: Iterable[Instruction], bases: Iterable[str]) -> bool:
