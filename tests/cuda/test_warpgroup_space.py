@@ -166,6 +166,29 @@ def test_such_code_runs_on_one_architecture_alone(monkeypatch):
         assert runtime.runs_on(SM_90A, 0) == own
 
 
+@pytest.mark.parametrize(
+    ("capability", "name", "isa"),
+    [
+        ("80", "sm_80", "sm_80"),
+        ("90", "sm_90a", "sm_90a"),
+        ("100", "sm_100", "sm_100"),
+        ("87", "sm_86", "sm_87"),
+    ],
+)
+def test_the_present_gpu_has_its_own_instructions(monkeypatch, capability: str, name: str, isa: str):
+    """Only 9.0 has wgmma: what comes later lacks it again."""
+    card = SimpleNamespace(compute_capability=capability, attributes={"MultiProcessorCount": 114})
+    stand_in = SimpleNamespace(cuda=SimpleNamespace(Device=lambda number: card))
+    monkeypatch.setattr(runtime, "cupy", lambda: stand_in)
+    runtime._present.cache_clear()
+    found = runtime.present(7)
+    runtime._present.cache_clear()
+    assert (found.name, found.isa, found.threads) == (name, isa, 114)
+    assert found.warpgroups == (capability == "90")
+    assert runtime.runs_on(found, 7)
+    assert runtime.runs_on(Target("sm_90"), 7) == (capability == "90")
+
+
 @pytest.mark.parametrize("k", [8, 16, 24, 32, 48, 56])
 def test_short_sums_take_the_other_form(k: int):
     """A step of k fills a row of shared memory: where there is none, groups are not offered."""

@@ -15,6 +15,8 @@ _ATTRIBUTES = {
     "MaxSharedMemoryPerMultiprocessor": "l1", "MaxSharedMemoryPerBlockOptin": "block_shared",
     "MaxThreadsPerMultiProcessor": "sm_threads", "MaxBlocksPerMultiprocessor": "sm_blocks",
 }  # fmt: skip
+# Compute capability -> the architecture with what it alone has: kernels use wgmma, which 10.0 lacks again.
+_ALONE = {90: "sm_90a"}
 # Handles of the legacy default stream, which no graph captures: asking would spoil the captures of others.
 _LEGACY = (0, 1)
 
@@ -57,7 +59,10 @@ def _present(number: int) -> Target:
             f"{min(gpu_architectures()) / 10} and later"
         )
     given = {_ATTRIBUTES[k]: int(v) for k, v in card.attributes.items() if k in _ATTRIBUTES}
-    return Target(f"sm_{max(older)}", isa=f"sm_{arch}", **{k: v for k, v in given.items() if v > 0})
+    figures = {k: v for k, v in given.items() if v > 0}
+    if arch in _ALONE:
+        return Target(_ALONE[arch], **figures)
+    return Target(f"sm_{max(older)}", isa=f"sm_{arch}", **figures)
 
 
 def runs_on(target: Target, number: int) -> bool:
