@@ -27,3 +27,15 @@ def jax(monkeypatch, machine):
     from tests.cuda.fake_libraries import install_jax
 
     return install_jax(monkeypatch, machine)
+
+
+@pytest.fixture(scope="session")
+def small_weights():
+    """Weights of an untrained model of the size `gpu_programs.SMALL`, of the names and shapes that a trained
+    one has."""
+    from flax import nnx
+
+    from tests.cuda.gpu_programs import SMALL
+    from tlm.model.gpt import GPT, flatten
+
+    return flatten(GPT(SMALL, nnx.Rngs(5)))

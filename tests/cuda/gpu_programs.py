@@ -14,6 +14,7 @@ from tests.space.conv_programs import random_program
 from tests.space.row_programs import ATTENTION, MAPS, ROWS, _values
 from tlm.ir.interpret import interpret
 from tlm.ir.nodes import Alloc, Block, Buffer, For, Program, Stmt
+from tlm.model.config import Config
 from tlm.schedule import apply
 from tlm.space.conv_problem import convolution
 from tlm.space.decide import Decided, at_random, run
@@ -22,6 +23,9 @@ from tlm.space.spaces import space_for
 from tlm.target import Target
 
 TARGETS = ("sm_80", "sm_90")
+
+SMALL = Config(width=32, layers=1, heads=2, option_width=16, decisions=24)
+"""A model that is quick to make."""
 
 EXACT_ROWS = tuple(
     [n for n in ROWS if n.split()[0] in ("sum", "max", "min", "argmax", "argmin", "any", "cumsum", "prod")]

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import tlm
 from bench.sentences import product
 from tests.cuda import programs
+from tests.cuda.gpu_programs import SMALL
 from tests.model.dice import dice_value_model
 from tlm.backend import cache
 from tlm.backend.cuda import compiler
@@ -22,7 +23,6 @@ from tlm.backend.cuda.emitter import Source, emit
 from tlm.cli.app import app
 from tlm.errors import BackendError
 from tlm.model import weights
-from tlm.model.config import Config
 from tlm.model.files import value_path
 from tlm.ops import deciders
 from tlm.target import Target
@@ -176,17 +176,15 @@ def test_the_command_lists_and_clears_them(nvrtc: NVRTC):
     assert len(nvrtc.seen) == 2
 
 
-def test_decisions_for_gpus_are_kept_and_ask_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_decisions_for_gpus_are_kept_and_ask_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_weights: dict[str, Any]
+):
     """A second process would find the same files: only the memory of this one is left out."""
-    from flax import nnx
-
     from tlm.model import generate
-    from tlm.model.gpt import GPT, flatten
 
     monkeypatch.setattr(weights, "FOLDER", tmp_path / "weights")
-    small = Config(width=32, layers=1, heads=2, option_width=16, decisions=24)
     path = tmp_path / "weights" / "cuda.safetensors"
-    weights.save(path, flatten(GPT(small, nnx.Rngs(6))), small, {"measured": {}})
+    weights.save(path, small_weights, SMALL, {"measured": {}})
     dice_value_model().save(value_path(path))
     weights.load.cache_clear()
     program = product((1, 96, 64, 80), 0)

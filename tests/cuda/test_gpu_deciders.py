@@ -10,6 +10,7 @@ import pytest
 
 import tlm
 from bench.sentences import product
+from tests.cuda.gpu_programs import SMALL
 from tests.model.dice import dice_value_model
 from tlm.cli.showing import as_text, as_values
 from tlm.errors import TlmWarning
@@ -17,7 +18,6 @@ from tlm.measure import gpu
 from tlm.measure.measure import Measurer
 from tlm.measure.record import Record
 from tlm.model import weights
-from tlm.model.config import Config
 from tlm.model.files import value_path
 from tlm.ops import deciders
 from tlm.ops.scheduled import Scheduled
@@ -29,7 +29,6 @@ from tlm.target import Target
 
 SM_90 = Target("sm_90")
 PROGRAM = product((1, 96, 64, 80), 0)
-SMALL = Config(width=32, layers=1, heads=2, option_width=16, decisions=24)
 
 
 @pytest.fixture(autouse=True)
@@ -40,15 +39,6 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(weights, "FOLDER", tmp_path / "weights")
     monkeypatch.setattr(gpu, "is_here", lambda target: False)
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def small_weights() -> dict[str, Any]:
-    from flax import nnx
-
-    from tlm.model.gpt import GPT, flatten
-
-    return flatten(GPT(SMALL, nnx.Rngs(6)))
 
 
 def put(folder: Path, trained: dict[str, Any], about: dict[str, Any]) -> None:

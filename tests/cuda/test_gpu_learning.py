@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.sentences import product
+from tests.cuda.gpu_programs import SMALL
 from tests.model.dice import dice_value_model
 from tlm.cli.learning import app
 from tlm.errors import ArgumentError, BackendError, RecordError, ScheduleError
@@ -26,7 +27,6 @@ from tlm.measure.record import MODELLED
 from tlm.measure.store import Store
 from tlm.model import train as training_module
 from tlm.model import weights
-from tlm.model.config import Config
 from tlm.model.estimated import Sample, train_on_estimates
 from tlm.model.eval import evaluate
 from tlm.model.files import value_path
@@ -54,17 +54,6 @@ from tlm.space.spaces import space_for
 from tlm.target import Target
 
 SM_90 = Target("sm_90")
-SMALL = Config(width=32, layers=1, heads=2, option_width=16, decisions=24)
-
-
-@pytest.fixture(scope="module")
-def small_weights() -> dict[str, Any]:
-    """Weights of an untrained model, of the names and shapes that a trained one has."""
-    from flax import nnx
-
-    from tlm.model.gpt import GPT, flatten
-
-    return flatten(GPT(SMALL, nnx.Rngs(5)))
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +193,7 @@ def fleet() -> Fleet:
 def recipe(monkeypatch: pytest.MonkeyPatch) -> Recipe:
     effort = Effort(first=6, proposed=2, rounds=1, parents=2, children=2, keep=3)
     monkeypatch.setattr(training_module, "imagine_many", _here)
-    return Recipe(rounds=1, imagined=4, steps=3, size=8, value_steps=20, effort=effort, config=SMALL)
+    return Recipe(rounds=1, imagined=4, steps=1, size=8, value_steps=20, effort=effort, config=SMALL)
 
 
 def _here(chunks: Any, how: Any, processes: int) -> Iterator[Any]:
