@@ -4,18 +4,22 @@ products, and the fleet of GPUs that a model learns from."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+from ..ir.nodes import Program
 from ..model.fleet import Fleet, Judge
 from ..model.shapes import (
     HELD_OUT_COUNT,
     HELD_OUT_EACH,
+    LEARNED,
     PRODUCTS,
     Families,
+    Pair,
     Shape,
     Work,
     draw,
@@ -24,12 +28,12 @@ from ..model.shapes import (
 from ..target import Target
 from .workloads import FAMILIES, TAUGHT, Sample
 
-GPUS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")
+GPUS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100")
 """Targets that a model for GPUs learns from."""
 
 MOST_MEASURED, MOST_WORK, MOST_IMAGINED = 20_000_000_000, 60_000_000_000, 150_000_000_000
-"""Multiply-adds of a workload that is measured (the CPU must check it), one that is estimated or judged by,
-and an imagined one: a product of 5300 cubed."""
+"""Multiply-adds of a workload that is measured (the CPU must check it), of one that is judged by, and of one
+that is estimated or imagined: a product of 5300 cubed."""
 
 _NAMED_SHARE = 0.4  # of the effort, for the GPU that was asked for
 
@@ -91,8 +95,90 @@ def _drawn(family: Callable[[Random], Any], rng: Random) -> Work:
 
 
 GPU_FAMILIES: Families = {name: partial(_drawn, family) for name, family in FAMILIES.items()}
-GPU_TAUGHT: Families = {name: partial(_drawn, family) for name, family in TAUGHT.items()}
-"""As `FAMILIES` and `TAUGHT`, larger."""
+"""As `FAMILIES`, larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A product, convolution or attention with operands of another type than f32."""
+
+    work: int
+    family: str
+    pairs: frozenset[Pair]
+    op: str
+    shapes: tuple[tuple[int, ...], ...]
+    settings: tuple[tuple[str, Any], ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        sizes = " ".join("x".join(map(str, s)) for s in self.shapes)
+        return " ".join([self.op, sizes, *(f"{name}={value}" for name, value in self.settings), self.dtype])
+
+    def program(self) -> Program:
+        """The unscheduled program."""
+        return _typed_program(self)
+
+
+@cache
+def _typed_program(t: Typed) -> Program:
+    from .. import ops
+
+    settings = dict(t.settings)
+    first = [settings.pop("equation")] if "equation" in settings else []
+    operands = [SimpleNamespace(shape=shape, dtype=t.dtype) for shape in t.shapes]
+    made: Program = getattr(ops, t.op).program(*first, *operands, **settings)
+    return made
+
+
+def typed(work: Work, dtype: str) -> Typed:
+    """A workload with operands of `dtype`."""
+    if isinstance(work, Sample):
+        return Typed(work.work, work.family, work.pairs, work.op, work.shapes, work.settings, dtype)
+    assert isinstance(work, Shape)
+    extents = {"b": work.batch, "i": work.m, "j": work.n, "k": work.k}
+    batch = "b" if work.batch > 1 else ""
+    left, right = (
+        batch + (axes[::-1] if mark == "t" else axes)
+        for axes, mark in zip(("ik", "kj"), work.layout, strict=True)
+    )
+    shapes = [tuple([extents[axis] for axis in axes]) for axes in (left, right)]
+    operator, settings = "matmul", dict[str, Any]()
+    if work.layout != "nn":
+        operator, settings = "einsum", {"equation": f"{left},{right}->{batch}ij"}
+    elif work.epilogue != "none":
+        operator, settings = "linear", {"activation": None if work.epilogue == "bias" else work.epilogue}
+        shapes.append((work.n,))
+    return Typed(work.work, work.family, work.pairs, operator, tuple(shapes), tuple(settings.items()), dtype)
+
+
+def _of_type(family: Callable[[Random], Work], dtypes: tuple[str, ...], rng: Random) -> Work:
+    return typed(family(rng), rng.choice(dtypes))
+
+
+def _large(rng: Random) -> Work:
+    """A product whose extents are all long: what fills a GPU."""
+    side = 128 * rng.randint(8, 40)
+    m, k, n = (side if rng.random() < 0.6 else 128 * rng.randint(8, 40) for _ in range(3))
+    shape = Shape("square", m, k, n)
+    dtype = rng.choice(["float32", "float32", "bfloat16", "float16"])
+    return shape if dtype == "float32" else typed(shape, dtype)
+
+
+def _any_product(rng: Random) -> Work:
+    return _drawn(rng.choice(list(LEARNED.values())), rng)
+
+
+_HALVES = ("bfloat16", "float16")
+
+GPU_TAUGHT: Families = {
+    **{name: partial(_drawn, family) for name, family in TAUGHT.items()},
+    "large": _large, "large 2": _large,
+    **{f"half {n}": partial(_of_type, _any_product, _HALVES) for n in range(3)},
+    "half conv": partial(_of_type, GPU_FAMILIES["conv"], _HALVES),
+    "half attention": partial(_of_type, GPU_FAMILIES["attention"], _HALVES),
+    "bytes": partial(_of_type, _any_product, ("int8",)),
+}  # fmt: skip
+"""As `TAUGHT`, larger, and in the types that GPUs multiply faster."""
 
 
 @cache
@@ -121,5 +207,5 @@ def gpu_fleet(
     shares = [(wanted, 1.0 if alone else _NAMED_SHARE)]
     shares += [(t, (1 - _NAMED_SHARE) / len(others)) for t in others]
     held_out = (*gpu_products_held_out(), *gpu_others_held_out())
-    most = MOST_WORK if estimates else MOST_MEASURED
+    most = MOST_IMAGINED if estimates else MOST_MEASURED
     return Fleet("cuda", tuple(shares), GPU_TAUGHT, held_out, measurer, estimates, judge, most, MOST_IMAGINED)
