@@ -28,8 +28,8 @@ from .imagine import weights
 FASTEST = 4
 """Measured programs of one workload that become training sentences."""
 
-SLOW = 4.0
-"""A program so many times slower than the best is a bad one, whatever else is counted."""
+SLOW = 1.5
+"""The regions of programs so many times slower than the best are not counted: these are bad ones anyway."""
 
 JOIN_SECONDS = 20e-6
 """What a parallel region is held to cost beyond what was measured. On the quiet machine that measures it is
