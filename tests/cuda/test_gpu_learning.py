@@ -191,9 +191,17 @@ def fleet() -> Fleet:
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> Recipe:
+def recipe(monkeypatch: pytest.MonkeyPatch, small_weights: dict[str, Any]) -> Recipe:
+    """A small one, whose language model is not trained: that is as for CPUs, and takes long to compile."""
+
+    def learn(recipe: Recipe, corpus: Any, here: Path, start: Any, steps: int, progress: Any) -> Any:
+        assert len(corpus) >= 4
+        assert (start, steps) == (None, 1)
+        return small_weights
+
     effort = Effort(first=6, proposed=2, rounds=1, parents=2, children=2, keep=3)
     monkeypatch.setattr(training_module, "imagine_many", _here)
+    monkeypatch.setattr(training_module, "_learn", learn)
     return Recipe(rounds=1, imagined=4, steps=1, size=8, value_steps=20, effort=effort, config=SMALL)
 
 
