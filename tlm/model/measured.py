@@ -31,10 +31,11 @@ FASTEST = 4
 SLOW = 1.5
 """The regions of programs so many times slower than the best are not counted: these are bad ones anyway."""
 
-JOIN_SECONDS = 20e-6
+JOIN_SECONDS = 5e-6
 """What a parallel region is held to cost beyond what was measured. On the quiet machine that measures it is
 some 2 us. Where a waiting thread of another library (OpenBLAS, oneDNN, ONNX Runtime) spins on the CPU of a
-worker, it is up to a tick of the scheduler, 4 ms, and that is how kernels are called: among others."""
+worker, it is up to a tick of the scheduler, 4 ms, and kernels are called among others. Much more than this
+would keep small kernels from using threads at all."""
 
 
 @dataclass(frozen=True, slots=True)

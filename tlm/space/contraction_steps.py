@@ -141,8 +141,8 @@ def _epilogue(
     """The stages after the product, in the loop `at`; they have threads of their own where the loop that
     threads share is not around them."""
     shared = _shared(p, loops, batch)
-    inside = at != "" and shared in blocks[: blocks.index(at) + 1]
-    return epilogue(c.epilogue, p.epilogue == "fused", p.lanes, shared != "" and not inside, at)
+    within = at != "" and shared in blocks[: blocks.index(at) + 1]
+    return epilogue(c.epilogue, p.epilogue == "fused", p.lanes, shared != "" and not within, at)
 
 
 def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
