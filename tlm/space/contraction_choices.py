@@ -323,8 +323,8 @@ def prefetch(f: Figures, packed: bool, size: float, k: int) -> list[Option]:
 
 @question("epilogue")
 def epilogue(f: Figures, blocked_k: bool, split: bool) -> list[Option]:
-    """Where elementwise stages run: on the registers of a finished tile, or in nests of their own."""
+    """Where elementwise stages run: on the registers of a finished tile, or later (see `epilogue`)."""
     if not f.c.epilogue:
         return [Option("none")]
-    words = ["separate"] if blocked_k or split else ["fused", "separate"]
+    words = ["separate"] if blocked_k or split or not f.c.chained else ["fused", "separate"]
     return [Option(v, caches(f.target, f.m * f.n * f.bytes)) for v in words]

@@ -131,7 +131,7 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
         out.append(Unroll(k, p.unroll))
     if p.prefetch:
         out.append(PrefetchAhead(c.b.buffer.name, k, p.prefetch))
-    at = completing(blocks, k_block) if p.split_k == 1 else ""
+    at = completing(blocks, k_block) if p.split_k == 1 and c.chained else ""
     return out + _epilogue(c, p, at, blocks, loops, batch) + _threads(p, loops, batch)
 
 
@@ -231,5 +231,5 @@ def _dot_steps(c: Contraction, p: Plan) -> list[Step]:
         out += [Unroll(row + copy), Unroll(column + copy), Vectorize(lane + copy)]
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll))
-    at = completing(blocks, k_block[0]) if k_block else ""
+    at = completing(blocks, k_block[0]) if k_block and c.chained else ""
     return out + _epilogue(c, p, at, blocks, loops, batch) + _threads(p, loops, batch)

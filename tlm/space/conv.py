@@ -74,7 +74,7 @@ def _plan(c: Convolution, f: Figures) -> Generator[Choice, int, ConvPlan]:
         live = f.live_registers(rows * height, vectors)
         if reuse > 1:
             hold = yield from more.hold(f, live, taps * k * vectors, reuse)
-    epilogue = yield from ask.epilogue(f, block_k < k, not c.elementwise)
+    epilogue = yield from ask.epilogue(f, block_k < k, not c.fusable)
     return ConvPlan(
         lanes, vectors, rows, height, parallel, block_k, block_m, block_n, order.replace("none", ""), inner,
         pack_n == "block", pack_m == "block", window, unroll, hold == "tile", epilogue,

@@ -18,7 +18,7 @@ from ..ir.combiners import COMBINERS
 from ..ir.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Program, Store, Update, Var
 from ..ir.walk import buffers, loads
 from ..schedule.steps import Fuse, Step
-from .problem import Contraction, Elementwise, Operand, nests, strides_of
+from .problem import Contraction, Elementwise, Operand, chained, nests, strides_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class Convolution:
     `windows` are the summed loops but the last one, `k`, which is `deep` where no window slides along it.
     `guarded`: some reads have conditions; `padded`: zeros beyond the edge mean the same. `stencil`: the one
     column axis indexes both operands (or the only one). `elementwise`: the epilogue reads what it follows at
-    its own loops. `prepare` comes before all other steps.
+    its own loops; `chained`: each of its stages reads the one before it and no other, where it writes.
+    `prepare` comes before all other steps.
     """
 
     stage: str
@@ -79,12 +80,18 @@ class Convolution:
     extents: tuple[tuple[str, int], ...]
     epilogue: tuple[Elementwise, ...]
     elementwise: bool
+    chained: bool
     prepare: tuple[Step, ...] = ()
 
     def extent(self, *loops: str) -> int:
         """Iterations of `loops` together."""
         known = dict(self.extents)
         return prod([known[loop] for loop in loops])
+
+    @property
+    def fusable(self) -> bool:
+        """Whether the epilogue can run where what it follows is complete."""
+        return self.elementwise and self.chained
 
     def swapped(self) -> Convolution:
         """The same with the sides exchanged."""
@@ -135,7 +142,7 @@ class Convolution:
         """Its innermost axes as a product, for what is asked of every product."""
         return Contraction(
             self.stage, self.out, self.rows.operand, self.columns.operand, self.batch, self.rows.inner,
-            self.columns.inner, self.k, self.extents, self.epilogue,
+            self.columns.inner, self.k, self.extents, self.epilogue, self.fusable,
         )  # fmt: skip
 
 
@@ -195,7 +202,7 @@ def convolution(program: Program) -> Convolution | None:
         return None
     epilogue = tuple([Elementwise(s.buffer, _loops(fs)) for fs, s in stages[1:] if isinstance(s, Store)])
     own = all(_is_elementwise(s, known) for _, s in stages[1:])
-    return loops.problem(sides, stencil, epilogue, own)
+    return loops.problem(sides, stencil, epilogue, own, chained(update, [s for _, s in stages[1:]], known))
 
 
 def _is_elementwise(stage: Store | Update, known: dict[str, Buffer]) -> bool:
@@ -270,7 +277,12 @@ class _Loops:
         return self._side(under[0], rest), Side(held, (lane,), False)
 
     def problem(
-        self, sides: tuple[Side, Side], stencil: bool, epilogue: tuple[Elementwise, ...], elementwise: bool
+        self,
+        sides: tuple[Side, Side],
+        stencil: bool,
+        epilogue: tuple[Elementwise, ...],
+        elementwise: bool,
+        chained: bool,
     ) -> Convolution:
         """The problem with these sides."""
         slid = [v for v in self.summed if any(self.slides(n, v) for n in range(len(self.reads)))]
@@ -293,6 +305,7 @@ class _Loops:
             extents=_loops(self.around),
             epilogue=epilogue,
             elementwise=elementwise,
+            chained=chained,
         )
 
 

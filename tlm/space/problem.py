@@ -7,7 +7,7 @@ result a column axis (n), one of both operands only is reduced (k), one of all t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -15,7 +15,7 @@ from math import prod
 from ..ir.affine import affine
 from ..ir.dtypes import DType
 from ..ir.nodes import Alloc, Block, Buffer, Cast, Expr, For, Load, Op, Program, Stmt, Store, Update
-from ..ir.walk import buffers
+from ..ir.walk import buffers, loads
 
 Nest = tuple[tuple[For, ...], Store | Update]
 
@@ -55,7 +55,10 @@ class Elementwise:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """out[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n], then `epilogue` stages."""
+    """out[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n], then `epilogue` stages.
+
+    `chained`: see the function of that name; other stages can only run in nests of their own.
+    """
 
     stage: str
     out: Operand
@@ -67,6 +70,7 @@ class Contraction:
     k: str
     extents: tuple[tuple[str, int], ...]
     epilogue: tuple[Elementwise, ...]
+    chained: bool
 
     def extent(self, loop: str) -> int:
         return dict(self.extents)[loop]
@@ -93,6 +97,7 @@ class Contraction:
             self.k,
             self.extents,
             self.epilogue,
+            self.chained,
         )
 
 
@@ -146,11 +151,36 @@ def contraction(program: Program) -> Contraction | None:
         for fs, s in rest
         if isinstance(s, Store)
     ]
-    return _roles(around, update, operands, tuple(epilogue))
+    own = chained(update, [s for _, s in rest], known)
+    return _roles(around, update, operands, tuple(epilogue), own)
+
+
+def chained(first: Update, stages: Sequence[Store | Update], known: Mapping[str, Buffer]) -> bool:
+    """Whether each of `stages` reads the one before it (the first of them what `first` writes), and no other
+    temporary, at the very element that it writes."""
+    before = first.targets[0]
+    for stage in stages:
+        if not isinstance(stage, Store):
+            return False
+        read = {(e.buffer, e.indices) for e in loads(stage) if known[e.buffer].memory != "array"}
+        if len(read) != 1:
+            return False
+        name, at = read.pop()
+        if name != before or len(at) != len(stage.indices):
+            return False
+        shape = known[before].shape
+        if any(x != y and n > 1 for x, y, n in zip(at, stage.indices, shape, strict=True)):
+            return False
+        before = stage.buffer
+    return True
 
 
 def _roles(
-    around: tuple[For, ...], update: Update, operands: list[Operand], epilogue: tuple[Elementwise, ...]
+    around: tuple[For, ...],
+    update: Update,
+    operands: list[Operand],
+    epilogue: tuple[Elementwise, ...],
+    own: bool,
 ) -> Contraction | None:
     out, a, b = operands
     used = [{name for name, _ in o.strides} for o in operands]
@@ -165,4 +195,4 @@ def _roles(
     m, n = rows[-1], columns[-1]
     batch = tuple([v for v in spatial if v not in (m, n)])
     extents = tuple([(f.var, f.extent) for f in around])
-    return Contraction(update.targets[0], out, a, b, batch, m, n, update.axes[0], extents, epilogue)
+    return Contraction(update.targets[0], out, a, b, batch, m, n, update.axes[0], extents, epilogue, own)

@@ -122,7 +122,7 @@ def plan(f: Figures) -> Ask:
     count = yield from _threads(f, rows, columns)
     beside = yield from _beside(f, rows, columns, count)
     size = yield from _vector(f, longest)
-    after = yield from epilogue(f, c.elementwise)
+    after = yield from epilogue(f, c.fusable)
     return Plan(rows, columns, beside, count, size, after == "fused")
 
 

@@ -157,7 +157,7 @@ def plan(f: Figures) -> Ask:
     ahead = yield from staging.stages(f, ceil(part, deep), cost(f, tile, warp, deep, way), sum(waiting))
     written = yield from _turns(f, warp[0] * warp[1], deep // DEPTH)
     order = yield from ask.raster(f, t.blocks_m, t.blocks_n, tile, t.alone and slices == 1)
-    after = yield from ask.epilogue(f, c.elementwise)
+    after = yield from ask.epilogue(f, c.fusable)
     apart = 0 if isinstance(way, str) else way
     swaps = [m.swap if way == SWAPPED else None for m, _ in copies(f, tile, deep)]
     m = Cut(tile[0], 1, 2 * warp[0], 1, 8, True, copy[0], along_k(f.c, sides[0]), apart, swaps[0])

@@ -64,7 +64,7 @@ def _as_convolution(c: Contraction) -> Convolution:
     return Convolution(
         stage=c.stage, out=c.out, rows=sides[0], columns=sides[1], batch=c.batch, windows=(), k=c.k,
         deep=True, guarded=False, padded=True, stencil=False, extents=c.extents, epilogue=c.epilogue,
-        elementwise=True,
+        elementwise=True, chained=c.chained,
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def _plan(f: Figures) -> Ask:
     ahead = yield from staging.stages(f, ceil(part, deep), block, copies.waiting)
     turns = yield from ask.turns(f, thread[0] * thread[1], deep)
     order = yield from ask.raster(f, t.blocks_m, t.blocks_n, t.shape, t.alone and slices == 1)
-    after = yield from ask.epilogue(f, c.elementwise)
+    after = yield from ask.epilogue(f, c.fusable)
     m, n = [
         Cut(
             (t.wide, t.columns)[s], (t.high, 1)[s], thread[s], gcd(size, thread[s]), lanes[s],

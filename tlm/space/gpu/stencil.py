@@ -118,7 +118,7 @@ def epilogue(f: Figures) -> list[Option]:
     """Where elementwise stages run: on the registers of each thread, or in kernels of their own."""
     if not f.c.epilogue:
         return [Option("none")]
-    return [Option(v) for v in (("fused", "separate") if f.c.elementwise else ("separate",))]
+    return [Option(v) for v in (("fused", "separate") if f.c.fusable else ("separate",))]
 
 
 def _longest(c: Convolution) -> int:

@@ -111,7 +111,7 @@ def plan(f: Figures) -> Ask:
     part = part_of(f.k, slices, ROW)
     ahead = yield from _ahead(f, ceil(part, ROW), made)
     order = yield from ask.raster(f, t.blocks_m, t.blocks_n, tile, t.alone and slices == 1)
-    after = yield from ask.epilogue(f, c.elementwise)
+    after = yield from ask.epilogue(f, c.fusable)
     swap, deep = Matrix(ROW).swap, along_k(c, c.columns)
     m = Cut(tile[0], 1, 2 * turns, 1, _LANES[0], True, _PIECE, True, 0, swap)
     n = Cut(tile[1], 1, tile[1] // 4, 2, _LANES[1], True, _PIECE, deep, 0, swap, 0, 0 if deep else ROW)

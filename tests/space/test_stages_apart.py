@@ -1,0 +1,88 @@
+"""Stages after a product or a convolution that are not one elementwise chain run in nests of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+
+from tlm.ir.build import Builder, Tensor
+from tlm.ir.interpret import interpret
+from tlm.ir.nodes import Expr, Program, op
+from tlm.schedule import apply
+from tlm.search.heuristic import heuristic
+from tlm.space.decide import Decide, at_random, run
+from tlm.space.spaces import space_for
+from tlm.target import Target
+
+SIDE, DEPTH = 21, 70
+TARGETS = (Target("avx2", threads=2), Target("sm_80"))
+
+Stages = Callable[[Builder, Tensor, Tensor], None]
+
+
+def _turned(b: Builder, s: Tensor, x: Tensor) -> None:
+    b.compute("C", s.shape, lambda i, j: s[i, j] + s[j, i], output=True)
+
+
+def _column(b: Builder, s: Tensor, x: Tensor) -> None:
+    b.compute("C", s.shape, lambda i, j: s[i, j] - s[i, 0], output=True)
+
+
+def _diagonal(b: Builder, s: Tensor, x: Tensor) -> None:
+    b.compute("C", (SIDE,), lambda i: s[i, i], output=True)
+
+
+def _another(b: Builder, s: Tensor, x: Tensor) -> None:
+    t = b.compute("t", (SIDE,), lambda i: op("abs", x[i, 0]))
+    b.compute("C", s.shape, lambda i, j: s[i, j] * t[i], output=True)
+
+
+def _flat(b: Builder, s: Tensor, x: Tensor) -> None:
+    b.compute("C", (SIDE * SIDE,), lambda i: s[i // SIDE, i % SIDE], output=True)
+
+
+def _twice(b: Builder, s: Tensor, x: Tensor) -> None:
+    t = b.compute("t", s.shape, lambda i, j: op("abs", s[i, j]))
+    u = b.compute("u", s.shape, lambda i, j: t[i, j] * s[i, j])
+    b.compute("C", s.shape, lambda i, j: u[i, j] + t[i, j], output=True)
+
+
+def _chain(b: Builder, s: Tensor, x: Tensor) -> None:
+    t = b.compute("t", s.shape, lambda i, j: s[i, j] * x[i, 0])
+    b.compute("C", s.shape, lambda i, j: t[i, j] * t[i, j] + t[i, j], output=True)
+
+
+def program(stages: Stages) -> Program:
+    b = Builder("mine")
+    x, y = b.input("X", (SIDE, DEPTH), "f32"), b.input("Y", (DEPTH, SIDE), "f32")
+
+    def term(i: Expr, j: Expr, k: Expr) -> Expr:
+        return x[i, k] * y[k, j]
+
+    s = b.reduce("s", (SIDE, SIDE), over={"k": DEPTH}, fn=term, axes=("i", "j"))
+    assert isinstance(s, Tensor)
+    stages(b, s, x)
+    return b.build()
+
+
+@pytest.mark.parametrize("stages", [_turned, _column, _diagonal, _another, _flat, _twice, _chain])
+def test_every_sentence_is_legal(stages: Stages):
+    plain = program(stages)
+    for target in TARGETS:
+        deciders: list[Decide] = [heuristic, *(at_random(Random(seed)) for seed in range(24))]
+        for decide in deciders:
+            apply(plain, run(space_for(plain, target), decide).steps)
+
+
+@pytest.mark.parametrize("stages", [_turned, _another, _chain])
+def test_the_schedules_compute_the_same(stages: Stages):
+    plain = program(stages)
+    data = np.random.default_rng(0)
+    inputs = [data.integers(-3, 4, b.shape).astype(np.float32) for b in plain.inputs]
+    want = interpret(plain, inputs)[0]
+    for seed in range(2):
+        steps = run(space_for(plain, TARGETS[0]), at_random(Random(seed))).steps
+        np.testing.assert_array_equal(interpret(apply(plain, steps), inputs)[0], want)
