@@ -57,7 +57,7 @@ def test_a_missing_value_model_is_told_once_for_each_path(stored: Path):
     assert weights.load_value(stored) is None
     message = str(caught[0].message)
     assert f"no value model at {value_path(stored)}" in message
-    assert f"`tlm train --steps 0 --start {stored}`" in message
+    assert f"`tlm train --steps 0 --start {stored} --out FOLDER`" in message
 
 
 def test_rows_follow_their_names_when_the_vocabulary_changes(stored: Path, small_weights: dict[str, Any]):

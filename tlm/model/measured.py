@@ -29,21 +29,21 @@ FASTEST = 4
 """Measured programs of one workload that become training sentences."""
 
 SLOW = 1.5
-"""The regions of programs so many times slower than the best are not counted: these are bad ones anyway."""
+"""The regions of programs so many times slower than the best are not counted one by one: counting takes a
+while, and such a program is held to have as many as the worst of the others."""
 
 JOIN_SECONDS = 5e-6
-"""What a parallel region is held to cost beyond what was measured. On the quiet machine that measures it is
-some 2 us. Where a waiting thread of another library (OpenBLAS, oneDNN, ONNX Runtime) spins on the CPU of a
-worker, it is up to a tick of the scheduler, 4 ms, and kernels are called among others. Much more than this
-would keep small kernels from using threads at all."""
+"""What a parallel region is held to cost beyond what was measured. Where nothing else runs it is some 2 us.
+Where a waiting thread of another library (OpenBLAS, oneDNN, ONNX Runtime) spins on the CPU of a worker, it is
+up to a tick of the scheduler, 4 ms, and kernels are called among others. Much more than this would keep small
+kernels from using threads at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """The measured programs of one workload on one target.
 
-    `seconds` f64 (n,) of each of `programs`, with JOIN_SECONDS for each time that several threads meet, but
-    for those far slower than the best.
+    `seconds` f64 (n,) of each of `programs`: what was measured, and JOIN_SECONDS for each parallel region.
     """
 
     program: Program
@@ -91,7 +91,7 @@ def read(
         good = [r for r in group if r.status == "ok" and r.cache == "warm"]
         unused += len(group) - len(good)
         best = _times(good)
-        programs, seconds = [], []
+        programs, times = [], []
         for values, time in best.items():
             try:
                 decided = replay(space_for(program, target), values)
@@ -99,19 +99,25 @@ def read(
                 unused += 1
                 continue
             programs.append(decided)
-            far = time > SLOW * min(best.values())
-            seconds.append(time + (0.0 if far else _joining(program, target, decided)))
+            times.append(time)
         if programs:
             words = prompt(program, target)
-            found.append(Workload(program, target, words, tuple(programs), np.array(seconds)))
+            seconds = np.array(times) + joining(program, target, programs, times)
+            found.append(Workload(program, target, words, tuple(programs), seconds))
     return found, unused
 
 
-def _joining(program: Program, target: Target, decided: Decided) -> float:
-    """Seconds that the parallel regions of a program for a CPU are held to cost."""
+def joining(
+    program: Program, target: Target, programs: Sequence[Decided], times: Sequence[float]
+) -> NDArray[np.float64]:
+    """Seconds f64 (n,) that the parallel regions of programs for a CPU are held to cost beyond `times`."""
+    cost = np.zeros(len(programs))
     if target.kind != "cpu" or target.threads == 1:
-        return 0.0
-    return JOIN_SECONDS * regions(apply(program, decided.steps).body)
+        return cost
+    near = [n for n, time in enumerate(times) if time <= SLOW * min(times)]
+    cost[near] = [JOIN_SECONDS * regions(apply(program, programs[n].steps).body) for n in near]
+    cost[[n for n in range(len(times)) if n not in set(near)]] = cost.max()
+    return cost
 
 
 def _times(records: Sequence[Record]) -> dict[Values, float]:

@@ -131,7 +131,10 @@ def _typed_program(t: Typed) -> Program:
 
 
 def typed(work: Work, dtype: str) -> Typed:
-    """A workload with operands of `dtype`."""
+    """A workload with operands of `dtype`.
+
+    A product of one with a transposed operand has no epilogue; integers have none that is for floats.
+    """
     if isinstance(work, Sample):
         return Typed(work.work, work.family, work.pairs, work.op, work.shapes, work.settings, dtype)
     assert isinstance(work, Shape)
@@ -146,7 +149,8 @@ def typed(work: Work, dtype: str) -> Typed:
     if work.layout != "nn":
         operator, settings = "einsum", {"equation": f"{left},{right}->{batch}ij"}
     elif work.epilogue != "none":
-        operator, settings = "linear", {"activation": None if work.epilogue == "bias" else work.epilogue}
+        plain = work.epilogue == "bias" or (dtype == "int8" and work.epilogue != "relu")
+        operator, settings = "linear", {"activation": None if plain else work.epilogue}
         shapes.append((work.n,))
     return Typed(work.work, work.family, work.pairs, operator, tuple(shapes), tuple(settings.items()), dtype)
 

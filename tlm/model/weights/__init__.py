@@ -61,9 +61,10 @@ def load_value(path: Path) -> ValueModel | None:
     beside = value_path(path)
     if beside.exists():
         return ValueModel.load(beside)
+    target = "" if path.stem == "cpu" else " --target sm_90"
     warnings.warn(
         f"there is no value model at {beside}: of what {path.name} writes the likeliest sentence is used, "
-        f"unranked; `tlm train --steps 0 --start {path}` makes one",
+        f"unranked; `tlm train{target} --steps 0 --start {path} --out FOLDER` makes one in FOLDER",
         TlmWarning,
         stacklevel=2,
     )
