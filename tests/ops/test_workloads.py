@@ -11,6 +11,7 @@ import pytest
 from tlm.ir.canonical import key
 from tlm.lang.encode import prompt
 from tlm.model.shapes import HELD_OUT_EACH, LEARNED, all_held_out, draw, held_out, hidden_pairs, training
+from tlm.ops.gpu_workloads import GPU_TAUGHT
 from tlm.ops.networks import NETWORKS
 from tlm.ops.workloads import FAMILIES, OTHERS, TAUGHT
 from tlm.schedule import apply
@@ -68,3 +69,10 @@ def test_operators_of_networks_are_trained_on_unless_they_are_held_out():
     first = NETWORKS[0]
     assert str(first) == "conv2d 1x224x224x3 7x7x3x64 64 stride=2 padding=SAME activation=relu"
     assert first.work == 112 * 112 * 49 * 3 * 64
+
+
+@pytest.mark.parametrize("family", GPU_TAUGHT)
+def test_programs_taught_for_gpus_can_be_built(family: str):
+    rng = Random(f"built {family}")
+    for _ in range(60 if family == "bytes" else 8):
+        assert GPU_TAUGHT[family](rng).program().outputs

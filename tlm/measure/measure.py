@@ -73,10 +73,10 @@ class Measurer:
     ) -> list[Record]:
         """One record a candidate, in order, each value a choice of `space_for(program, target)`.
 
-        best: seconds known to be possible; a candidate that is many times slower is run only once.
-        thorough: more rounds, for all. watch(done) is called at least twice a second and returns whether to
-        go on; after a stop only the records so far come back. sink: gets the records of each batch as soon
-        as it is measured.
+        best: seconds known to be possible; a candidate that is many times slower is run less often, once if
+        it takes more than 20 ms. thorough: more rounds, for all. watch(done) is called at least twice a
+        second and returns whether to go on; after a stop only the records so far come back. sink: gets the
+        records of each batch as soon as it is measured.
         """
         work = Work(workload_key(program), to_json(program), self.target.to_json())
         records: list[Record] = []

@@ -309,7 +309,9 @@ def _paired(
             mine = times.get(values) if values is not None else None
             fractions[way].append(median(b / t for b, t in zip(best, mine, strict=False)) if mine else 0.0)
             micros[way].append(1e6 * median(mine) if mine else math.inf)
-    return {way: median(f) for way, f in fractions.items()}, {way: median(m) for way, m in micros.items()}
+    # A program that fails once is no good, however fast it is elsewhere.
+    middle = {way: median(f) if min(f) > 0.0 else 0.0 for way, f in fractions.items()}
+    return middle, {way: median(m) for way, m in micros.items()}
 
 
 def _read(path: Path | None, about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

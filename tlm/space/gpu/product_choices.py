@@ -1,7 +1,7 @@
 """The questions of the space of products on a GPU: for each, the options that are legal and worth asking.
 
 Budgets are part of the state: a tile is offered only if some way to deal it to threads stays within the
-target's threads and registers, a depth and a number of stages only if the copies fit into shared memory.
+target's threads and registers, a depth only if the copies fit into shared memory (stages: see `staging`).
 """
 
 from __future__ import annotations
