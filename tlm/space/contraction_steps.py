@@ -20,7 +20,7 @@ from ..schedule.steps import (
     Vectorize,
     Widen,
 )
-from .epilogue import completing, epilogue
+from .epilogue import epilogue
 from .problem import Contraction
 
 
@@ -131,18 +131,16 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
         out.append(Unroll(k, p.unroll))
     if p.prefetch:
         out.append(PrefetchAhead(c.b.buffer.name, k, p.prefetch))
-    at = completing(blocks, k_block) if p.split_k == 1 and c.chained else ""
-    return out + _epilogue(c, p, at, blocks, loops, batch) + _threads(p, loops, batch)
+    return out + _last(c, p, loops, batch, blocks, k_block if p.split_k == 1 else "")
 
 
-def _epilogue(
-    c: Contraction, p: Plan, at: str, blocks: Sequence[str], loops: Loops, batch: tuple[str, ...]
+def _last(
+    c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...], blocks: Sequence[str], k: str
 ) -> list[Step]:
-    """The stages after the product, in the loop `at`; they have threads of their own where the loop that
-    threads share is not around them."""
+    """The stages after the product, and its threads; `k` is the loop over blocks of the sum, or ""."""
     shared = _shared(p, loops, batch)
-    within = at != "" and shared in blocks[: blocks.index(at) + 1]
-    return epilogue(c.epilogue, p.epilogue == "fused", p.lanes, shared != "" and not within, at)
+    after = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, shared, blocks, k if c.chained else "")
+    return after + ([Parallel(shared)] if shared else [])
 
 
 def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
@@ -189,11 +187,6 @@ def _shared(p: Plan, loops: Loops, batch: tuple[str, ...]) -> str:
             return loops.block[axis]
 
 
-def _threads(p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
-    shared = _shared(p, loops, batch)
-    return [Parallel(shared)] if shared else []
-
-
 def _joining(c: Contraction, p: Plan, partial: str, part: str) -> list[Step]:
     """The nest that adds up the parts of a split k: vectors along the columns, threads along the rows."""
     row, column, part = (f"{x}@{partial}" for x in (c.m, c.n, part))
@@ -231,5 +224,4 @@ def _dot_steps(c: Contraction, p: Plan) -> list[Step]:
         out += [Unroll(row + copy), Unroll(column + copy), Vectorize(lane + copy)]
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll))
-    at = completing(blocks, k_block[0]) if k_block and c.chained else ""
-    return out + _epilogue(c, p, at, blocks, loops, batch) + _threads(p, loops, batch)
+    return out + _last(c, p, loops, batch, blocks, k_block[0] if k_block else "")

@@ -16,7 +16,7 @@ from ..schedule.steps import (
     Vectorize,
 )
 from .conv_problem import Convolution, Side
-from .epilogue import completing, epilogue
+from .epilogue import epilogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,8 @@ def steps(c: Convolution, p: ConvPlan) -> tuple[Step, ...]:
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll if p.unroll < p.block_k else 0))
     out += [Unroll(w) for w in {"none": (), "all": c.windows}.get(p.window, c.windows[-1:])]
-    at, threaded = completing(around, block_k) if c.fusable else "", _shared(p, nest)
-    within = at != "" and threaded in around[: around.index(at) + 1]
-    last = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, threaded != "" and not within, at)
+    threaded, blocked = _shared(p, nest), block_k if c.fusable else ""
+    last = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, threaded, around, blocked)
     return tuple(out + last + ([Parallel(threaded)] if threaded else []))
 
 

@@ -10,11 +10,18 @@ from .problem import Elementwise
 
 
 def epilogue(
-    stages: tuple[Elementwise, ...], fused: bool, lanes: int, threads: bool, at: str = ""
+    stages: tuple[Elementwise, ...], fused: bool, lanes: int, shared: str, around: Sequence[str], k: str
 ) -> list[Step]:
-    """Steps for `stages`: inlined into what they follow, or vectors along their last axis and, with
-    `threads`, threads along the longest other one. at: the loop that completes a block of what they follow,
-    in which they run; "" where none does."""
+    """Steps for `stages`: inlined into what they follow, or vectors along their last axis.
+
+    around: the loops outside of the tiles of what they follow, outermost first; k: the one of these over
+    blocks of the sum, "" where no block is complete before all are. The stages run in the innermost loop
+    outside of k, each of whose rounds completes a block. shared: the loop that threads share, or ""; where it
+    is not around the stages, these have threads of their own, along their longest axis but the last.
+    """
+    outside = around[: around.index(k)] if k in around else ()
+    at = outside[-1] if outside else ""
+    threads = shared != "" and shared not in outside
     out: list[Step] = []
     for e in stages:
         if fused:
@@ -30,10 +37,3 @@ def epilogue(
             if longest > 1:
                 out.append(Parallel(loop))
     return out
-
-
-def completing(around: Sequence[str], k: str) -> str:
-    """The innermost of the loops outside of `k`, the loop over blocks of a sum: each of its rounds completes
-    a block. "" where there is none, or where k is not blocked."""
-    outside = around[: around.index(k)] if k in around else ()
-    return outside[-1] if outside else ""
