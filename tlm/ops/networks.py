@@ -1,11 +1,13 @@
-"""The convolutions of well-known networks, batch 1, channels last: always among those that are measured.
+"""The layers of well-known networks: always among those that are measured.
 
-ResNet-50 (He et al. 2016), ResNeXt-50 32x4d (Xie et al. 2017), MobileNetV2 (Sandler et al. 2018),
-EfficientNet-B0 (Tan and Le 2019).
+Convolutions, batch 1, channels last: ResNet-50 (He et al. 2016), ResNeXt-50 32x4d (Xie et al. 2017),
+MobileNetV2 (Sandler et al. 2018), EfficientNet-B0 (Tan and Le 2019). Linear layers: BERT (Devlin et al.
+2018), GPT-2 (Radford et al. 2019), LLaMA (Touvron et al. 2023).
 """
 
 from __future__ import annotations
 
+from ..model.shapes import Shape, Work
 from .workloads import Sample, Settings
 
 Layer = tuple[int, int, int, int, int, int, str | None]
@@ -56,6 +58,24 @@ def _sample(layer: Layer) -> Sample:
     return Sample(family, "conv2d", shapes, extents, settings, outside * taps * taps * each * out)
 
 
-NETWORKS: tuple[Sample, ...] = tuple(
-    [_sample(layer) for layer in (*RESNET, *RESNEXT, *MOBILENET, *EFFICIENTNET)]
-)
+def _linear(tokens: int, width: int, inner: int, epilogues: tuple[str, str]) -> tuple[Shape, ...]:
+    """The projections of a block of a transformer: of the attention, into its wide layer, and out of it."""
+    plain, wide = epilogues
+    return tuple(
+        Shape("common", tokens, k, n, epilogue=epilogue)
+        for k, n, epilogue in ((width, width, plain), (width, inner, wide), (inner, width, plain))
+    )
+
+
+LINEAR: tuple[Shape, ...] = (
+    *_linear(128, 768, 3072, ("bias", "gelu")), *_linear(384, 1024, 4096, ("bias", "gelu")),
+    *_linear(512, 768, 3072, ("bias", "gelu")), *_linear(1, 768, 3072, ("bias", "gelu")),
+    *_linear(1, 4096, 11008, ("none", "none")), *_linear(16, 4096, 11008, ("none", "none")),
+    Shape("common", 128, 768, 2304, epilogue="bias"), Shape("common", 1, 768, 2304, epilogue="bias"),
+    Shape("common", 1, 768, 50257),
+)  # fmt: skip
+"""BERT base (128 tokens) and large (384), GPT-2 (512 and 1), LLaMA (1 and 16)."""
+
+NETWORKS: tuple[Work, ...] = (
+    *[_sample(layer) for layer in (*RESNET, *RESNEXT, *MOBILENET, *EFFICIENTNET)], *LINEAR
+)  # fmt: skip
