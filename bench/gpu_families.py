@@ -31,8 +31,8 @@ from bench.gpu_halves import Half, halves
 from bench.gpu_proof import REJECTED, RIGHT, Row, compared, proven
 from tests.cuda import shim
 from tests.cuda.emitted import values
-from tlm.backend.cuda.compiler import version
 from tlm.backend.cuda.emitter import emit
+from tlm.backend.cuda.nvrtc import version
 from tlm.errors import TlmError
 from tlm.ir.interpret import interpret
 from tlm.model.shapes import PRODUCTS, Shape, Work

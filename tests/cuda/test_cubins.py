@@ -18,7 +18,8 @@ from tests.cuda import programs
 from tests.cuda.gpu_programs import SMALL
 from tests.model.dice import dice_value_model
 from tlm.backend import cache
-from tlm.backend.cuda import compiler
+from tlm.backend.cuda import compiler, runtime
+from tlm.backend.cuda import nvrtc as library
 from tlm.backend.cuda.emitter import Source, emit
 from tlm.cli.app import app
 from tlm.errors import BackendError
@@ -49,9 +50,13 @@ class NVRTC:
     def __init__(self) -> None:
         self.seen: list[tuple[str, tuple[str, ...]]] = []
         self.number = (13, 0)
+        self.known: tuple[int, ...] = (75, 80, 86, 87, 89, 90, 100)
 
     def getVersion(self) -> tuple[int, int]:
         return self.number
+
+    def getSupportedArchs(self) -> tuple[int, ...]:
+        return self.known
 
     def createProgram(self, text: str, name: str, headers: Any, names: Any) -> Any:
         return SimpleNamespace(text=text, options=())
@@ -75,8 +80,42 @@ class NVRTC:
 @pytest.fixture
 def nvrtc(monkeypatch: pytest.MonkeyPatch) -> NVRTC:
     made = NVRTC()
-    monkeypatch.setattr(compiler, "_nvrtc", lambda: made)
+    for module in (library, compiler):
+        monkeypatch.setattr(module, "binding", lambda: made)
     return made
+
+
+@pytest.mark.parametrize(
+    ("capability", "number", "known", "name", "isa"),
+    [
+        ("90", (12, 0), (75, 80, 86, 87, 89, 90), "sm_90a", "sm_90a"),
+        ("90", (11, 8), (75, 80, 86, 87, 89, 90), "sm_90", "sm_90"),
+        ("89", (11, 8), (75, 80, 86, 87, 89, 90), "sm_89", "sm_89"),
+        ("89", (11, 4), (75, 80, 86, 87), "sm_89", "sm_86"),
+        ("87", (11, 4), (75, 80, 86, 87), "sm_86", "sm_87"),
+        ("120", (13, 0), (90, 100, 120), "sm_100", "sm_120"),
+        ("120", (12, 0), (80, 90), "sm_100", "sm_120"),
+    ],
+)
+def test_the_present_gpu_is_compiled_for_as_this_nvrtc_can(
+    capability: str, number: tuple[int, int], known: tuple[int, ...], name: str, isa: str, nvrtc: NVRTC,
+    machine: Any,
+):  # fmt: skip
+    """Code of the same major version runs; where there is none, compiling says so, for what the GPU is."""
+    machine.capabilities[0], nvrtc.number, nvrtc.known = capability, number, known
+    found = runtime.present()
+    assert (found.name, found.isa, found.threads) == (name, isa, 108)
+    assert runtime.runs_on(found, 0)
+    assert f"--gpu-architecture={isa}" in compiler.options(found)
+
+
+def test_without_nvrtc_the_present_gpu_is_known_all_the_same(machine: Any, monkeypatch: pytest.MonkeyPatch):
+    def missing() -> Any:
+        raise BackendError("compiling for CUDA needs CuPy and NVRTC")
+
+    monkeypatch.setattr(library, "binding", missing)
+    machine.capabilities[0] = "90"
+    assert runtime.present().isa == "sm_90a"
 
 
 def test_what_was_kept_comes_back_whole(nvrtc: NVRTC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from ...errors import BackendError
 from ...ir.nodes import Program
@@ -12,6 +11,7 @@ from ...target import Target
 from .. import cache as store
 from .emitter import Source, emit
 from .kernel import Kernel
+from .nvrtc import binding, version
 from .stats import statistics
 
 # NVRTC compiles one program at a time in a process.
@@ -80,7 +80,7 @@ def _unpacked(data: bytes | None) -> tuple[bytes, str] | None:
 
 
 def _made(text: str, target: Target) -> tuple[bytes, str]:
-    nvrtc = _nvrtc()
+    nvrtc = binding()
     with _lock:
         made = nvrtc.createProgram(text, "tlm.cu", (), ())
         try:
@@ -92,22 +92,3 @@ def _made(text: str, target: Target) -> tuple[bytes, str]:
             raise BackendError(f"NVRTC refuses the text for {target.isa}: {error}\n{log}") from None
         finally:
             nvrtc.destroyProgram(made)
-
-
-def version() -> tuple[int, int]:
-    """The version of NVRTC: (major, minor). BackendError where it is missing."""
-    major, minor = _nvrtc().getVersion()
-    return int(major), int(minor)
-
-
-def _nvrtc() -> Any:
-    try:
-        from cupy_backends.cuda.libs import nvrtc
-
-        nvrtc.getVersion()
-    except Exception as error:
-        raise BackendError(
-            "compiling for CUDA needs CuPy and NVRTC: pip install cupy-cuda13x nvidia-cuda-nvrtc "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'})"
-        ) from None
-    return nvrtc

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import BackendError
 from ...target import Target, gpu_architectures
+from .nvrtc import known_for
 
 # Attribute of a device, as CuPy calls it -> figure of a Target.
 _ATTRIBUTES = {
@@ -15,8 +16,6 @@ _ATTRIBUTES = {
     "MaxSharedMemoryPerMultiprocessor": "l1", "MaxSharedMemoryPerBlockOptin": "block_shared",
     "MaxThreadsPerMultiProcessor": "sm_threads", "MaxBlocksPerMultiprocessor": "sm_blocks",
 }  # fmt: skip
-# Compute capability -> the architecture with what it alone has: kernels use wgmma, which 10.0 lacks again.
-_ALONE = {90: "sm_90a"}
 # Handles of the legacy default stream, which no graph captures: asking would spoil the captures of others.
 _LEGACY = (0, 1)
 
@@ -43,7 +42,8 @@ def current() -> int:
 def present(number: int | None = None) -> Target:
     """GPU `number` (None: the current one) as a target, with its own counts and sizes.
 
-    BackendError where there is none, or where it is older than every target.
+    It is compiled for the newest architecture that runs there and that NVRTC knows. BackendError where there
+    is none, or where it is older than every target.
     """
     return _present(current() if number is None else number)
 
@@ -60,9 +60,9 @@ def _present(number: int) -> Target:
         )
     given = {_ATTRIBUTES[k]: int(v) for k, v in card.attributes.items() if k in _ATTRIBUTES}
     figures = {k: v for k, v in given.items() if v > 0}
-    if arch in _ALONE:
-        return Target(_ALONE[arch], **figures)
-    return Target(f"sm_{max(older)}", isa=f"sm_{arch}", **figures)
+    isa = known_for(arch)
+    name = isa if isa.endswith("a") else f"sm_{max(older)}"
+    return Target(name, **{"isa": isa} | figures)
 
 
 def runs_on(target: Target, number: int) -> bool:
