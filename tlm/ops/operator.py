@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 _CHOICES = ("schedule", "target", "threads", "out")
 
+_Known = tuple[Any, "tuple[Any, ...] | None", bool]
+"""A runner; its operands, None for each array of the call, where some are numbers of the call or defaults;
+and whether the positional arguments of the call are its operands."""
+
 
 @dataclass(frozen=True, slots=True)
 class Formula:
@@ -56,7 +60,7 @@ class FormulaOperator(Operator):
         self._function = function
         self._scalars = scalars
         self._check = check
-        self._quick: dict[Any, tuple[Any, tuple[Any, ...] | None]] = {}
+        self._quick: dict[Any, _Known] = {}
         self._trace = lru_cache(maxsize=4096)(self._write)
 
     def __call__(
@@ -74,13 +78,15 @@ class FormulaOperator(Operator):
         """
         key: Any = None
         try:
-            named = tuple([(k, quick(v)) for k, v in settings.items()])
+            named = tuple([(k, quick(v)) for k, v in settings.items()]) if settings else ()
             key = (*map(quick, args), named, schedule, target, threads)
             found = self._quick.get(key)
         except TypeError:
             key = found = None
         if found is not None:
-            runner, fixed = found
+            runner, fixed, plain = found
+            if plain:
+                return runner(args, out)
             arrays = arrays_in((*args, *settings.values()))
             if fixed is not None:
                 given = iter(arrays)
@@ -149,11 +155,19 @@ class FormulaOperator(Operator):
         else:
             result = runner(operands, out)
         if key is not None and runner is not None:
-            self._remember(key, runner, arrays_in((*args, *settings.values())), operands)
+            self._remember(key, runner, args, settings, operands)
         return result
 
-    def _remember(self, key: Any, runner: Any, given: list[np.ndarray], operands: tuple[Any, ...]) -> None:
+    def _remember(
+        self,
+        key: Any,
+        runner: Any,
+        args: Sequence[Any],
+        settings: dict[str, Any],
+        operands: tuple[Any, ...],
+    ) -> None:
         """Let later calls of this form run at once: their arrays in order, the same numbers between them."""
+        given = arrays_in((*args, *settings.values()))
         left = list(given)
         fixed: list[Any] = []
         for x in operands:
@@ -163,7 +177,9 @@ class FormulaOperator(Operator):
             fixed.append(None if own else x)
             left = left[1:] if own else left
         if not left:
-            bounded(self._quick, key, (runner, tuple(fixed) if len(given) < len(operands) else None))
+            plain = [id(x) for x in args] == [id(x) for x in operands]
+            fewer = tuple(fixed) if len(given) < len(operands) else None
+            bounded(self._quick, key, (runner, fewer, plain))
 
     def _traced(self, specs: tuple[Spec, ...], params: Any) -> Problem:
         return self._trace(specs, params)
