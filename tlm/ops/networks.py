@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..model.shapes import Shape, Work
 from .workloads import Sample, Settings
+from .workloads import Shape as Extents
 
 Layer = tuple[int, int, int, int, int, int, str | None]
 """Side of the image, input channels, side of the window, output channels, stride, groups, activation."""
@@ -76,6 +77,22 @@ LINEAR: tuple[Shape, ...] = (
 )  # fmt: skip
 """BERT base (128 tokens) and large (384), GPT-2 (512 and 1), LLaMA (1 and 16)."""
 
+
+def _rows(op: str, rows: int, width: int) -> Sample:
+    shapes: tuple[Extents, ...] = ((rows, width), *[(width,)] * _PARAMETERS[op])
+    return Sample("rows", op, shapes, (rows, width), (), 30 * rows * width)
+
+
+_PARAMETERS = {"softmax": 0, "log_softmax": 0, "rms_norm": 1, "layer_norm": 2}
+
+ROWS: tuple[Sample, ...] = (
+    _rows("layer_norm", 128, 768), _rows("layer_norm", 384, 1024), _rows("layer_norm", 512, 768),
+    _rows("layer_norm", 1, 768), _rows("rms_norm", 1, 4096), _rows("rms_norm", 16, 4096),
+    _rows("softmax", 1536, 128), _rows("softmax", 6144, 384), _rows("softmax", 6144, 512),
+    _rows("softmax", 1, 50257), _rows("softmax", 1, 32000), _rows("log_softmax", 128, 30522),
+)  # fmt: skip
+"""Norms, attention scores (12 or 16 heads) and next words of the same."""
+
 NETWORKS: tuple[Work, ...] = (
-    *[_sample(layer) for layer in (*RESNET, *RESNEXT, *MOBILENET, *EFFICIENTNET)], *LINEAR
+    *[_sample(layer) for layer in (*RESNET, *RESNEXT, *MOBILENET, *EFFICIENTNET)], *LINEAR, *ROWS
 )  # fmt: skip
