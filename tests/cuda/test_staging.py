@@ -67,9 +67,9 @@ def test_copies_by_the_machine_itself_wait_nowhere():
     "tile",
     [
         dict(form="tiles", cta_m=64, cta_n=64, thread_m=8, thread_n=8, cta_k=32),
-        dict(form="tiles", cta_m=128, cta_n=32, thread_m=8, thread_n=4, cta_k=64),
+        dict(form="tiles", cta_m=256, cta_n=32, thread_m=8, thread_n=4, cta_k=64),
     ],
-    ids=["128 registers beside 128", "80 elements"],
+    ids=["128 registers beside 128", "72 elements"],
 )
 def test_nothing_runs_ahead_that_registers_do_not_hold(tile: dict[str, Any]):
     """Of the first tile 64 elements would wait, beside 64 sums; of the second more than ever wait. Where the
