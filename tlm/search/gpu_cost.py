@@ -47,8 +47,10 @@ SECTOR, L2_BYTES, LINE = 32, 32, 128
 GROUPED, WARP_SHARE = 90, 0.63
 """From this architecture on, only instructions of several warps reach the tensor rate; those of one warp,
 mma.sync, 63 % of it (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024)."""
-IN_FLIGHT = 40_000
-"""Bytes on their way that a multiprocessor needs to keep the device's memory busy."""
+IN_FLIGHT, THREAD_IN_FLIGHT = 40_000, 32
+"""Bytes on their way that a multiprocessor needs to keep the device's memory busy, and that a thread has."""
+BUSY_WARPS = 8
+"""Warps that keep a multiprocessor's units busy: two for each that starts instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,12 +275,13 @@ def _joined(
     hertz = target.clock * 1e6
     rounds = -(-blocks // target.threads)
     # What one multiprocessor does in all: the one with the most blocks.
-    warps = min(beside, rounds) * -(-cost.threads // target.warp)
-    hidden = min(1.0, warps / 8)
+    own = -(-cost.threads // target.warp)
+    warps = min(beside, rounds) * own
+    hidden = min(1.0, warps / BUSY_WARPS)
     memory = _memory(c, blocks, beside, loops, known, target)
-    in_flight = min(1.0, warps * target.warp * 16 / IN_FLIGHT * 2)
+    in_flight = min(1.0, warps * target.warp * THREAD_IN_FLIGHT / IN_FLIGHT)
     passes = c.wavefronts + c.sectors * SECTOR / LINE
-    work = max(c.fma * target.warp / target.fma_rate, c.issued / ISSUE) / min(1.0, -(-cost.threads // 32) / 8)
+    work = max(c.fma * target.warp / target.fma_rate, c.issued / ISSUE) / min(1.0, own / BUSY_WARPS)
     chain = c.waits.alone + max(c.waits.ahead, work, passes)
     busy = min(1.0, blocks / target.threads)
     bounds = (
