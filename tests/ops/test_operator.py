@@ -234,6 +234,30 @@ def test_a_bias_as_a_start_is_added_once():
             assert total(np.ones(100, "f4"), threads=threads, schedule=schedule) == 103
 
 
+def test_known_calls_run_on_any_array_of_their_form_and_no_other():
+    """The first call of a form and the later ones, which skip the checks, agree."""
+
+    class Own(np.ndarray):
+        pass
+
+    x = np.linspace(-3, 3, 35, dtype="f4").reshape(5, 7)
+    shifted = np.ndarray(x.shape, "f4", bytearray(x.nbytes + 1), offset=1)
+    shifted[...] = x
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    kernel = tlm.ops.add.kernel(x, x, **PLAIN)
+    for y in (x, shifted, fixed, x.view(Own), np.asfortranarray(x), x.astype(">f4"), x.astype("f8")):
+        for _ in range(3):
+            assert np.array_equal(tlm.ops.add(x, y, **PLAIN), 2 * x)
+            assert np.array_equal(tlm.ops.add(y, x, **PLAIN), 2 * x)
+        if y.dtype == x.dtype:
+            assert np.array_equal(kernel(y, x), 2 * x)
+            assert np.array_equal(kernel(x, y, out=np.empty_like(x)), 2 * x)
+    for wrong in ((x,), (x, x, x), (x, x[:4]), (x, x.astype("f8")), (x, 1.0), (x, [1.0])):
+        with pytest.raises(ArgumentError):
+            kernel(*wrong)
+
+
 @pytest.mark.timed
 def test_small_calls_are_quick():
     """Kind O: no recompilation, and little more than the call itself."""
