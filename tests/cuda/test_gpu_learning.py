@@ -285,4 +285,11 @@ def test_commands_for_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         call("train", "--target", "sm_90", "--estimated", "many", "--out", str(tmp_path / "t"))
     with pytest.raises(ArgumentError, match="a GPU such as sm_90, got 'avx2'"):
         call("train", "--target", "avx2", "--out", str(tmp_path / "t"))
+    for target, start, kinds in (("sm_90", "cpu", "cpu .* cuda"), ("cpu", "cuda", "cuda .* cpu")):
+        with pytest.raises(ArgumentError, match=f"was trained for {kinds} targets"):
+            call(
+                "train", "--target", target, "--start", str(weights.shipped(start)), "--steps", "0",
+                "--out", str(tmp_path / "t"),
+            )  # fmt: skip
+    assert not (tmp_path / "t").exists()
     assert not list(tmp_path.rglob("records.sqlite"))

@@ -144,7 +144,7 @@ def test_no_steps_fit_only_the_value_model(
 ):  # fmt: skip
     monkeypatch.setattr(module, "Measurer", fake_measurer)
     start, said = tmp_path / "start.safetensors", []
-    weights.save(start, small_weights, small, {"measured": {"programs": 7}})
+    weights.save(start, small_weights, small, {"measured": {"programs": 7}, "targets": [TARGETS[0].key]})
     kept = replace(recipe, steps=0, rounds=1, start=str(start))
     path = run_recipe(
         kept, store, tmp_path / "out", progress=lambda what, *_: said.append(what), resume=True, measure=True
@@ -157,13 +157,45 @@ def test_no_steps_fit_only_the_value_model(
     assert card["language_model"] == {"recipe": None, "measured": {"programs": 7}, "sentences": None}
     for name, array in weights.read(path).items():
         np.testing.assert_array_equal(array, small_weights[name])
-    absent = replace(kept, start=str(tmp_path / "absent.safetensors"))
-    with pytest.raises(RecordError, match=r"no card of a model at .*absent\.json"):
-        run_recipe(absent, store, tmp_path / "absent", progress=lambda *_: None, resume=True, measure=True)
-    assert not (tmp_path / "absent").exists()
-    lost = replace(kept, start=None)
-    with pytest.raises(ArgumentError, match=r"steps=0 .* needs start="):
-        run_recipe(lost, store, tmp_path / "lost", progress=lambda *_: None, resume=True, measure=True)
+
+
+def test_weights_that_cannot_be_gone_on_from_are_refused_before_any_work(
+    tmp_path: Path, recipe: Recipe, small_weights: dict[str, np.ndarray], small: Config
+):
+    def stored(name: str, targets: list[str], config: Config = small) -> Path:
+        path = tmp_path / name / "some.safetensors"
+        weights.save(path, small_weights, config, {"targets": targets})
+        return path
+
+    def refused(error: type[Exception], message: str, **changes: Any) -> None:
+        out = tmp_path / "out"
+        with pytest.raises(error, match=message):
+            run_recipe(
+                replace(recipe, **changes), tmp_path / "no store", out, progress=pytest.fail, resume=True,
+                measure=True,
+            )  # fmt: skip
+        assert not out.exists()
+
+    mine, gpus = TARGETS[0].key, Target("sm_90").key
+    refused(ArgumentError, r"steps=0 .* needs start=", steps=0)
+    refused(
+        ArgumentError, r"there is none at .*absent\.safetensors", start=str(tmp_path / "absent.safetensors")
+    )
+    refused(ArgumentError, "there is none at", start=str(tmp_path))
+    refused(
+        ArgumentError,
+        r"some\.safetensors was trained for cuda targets, and this trains for cpu targets; "
+        "give weights of `tlm train --target cpu`",
+        start=str(stored("a", [gpus])),
+    )
+    refused(ArgumentError, "trained for cpu and cuda targets", start=str(stored("b", [mine, gpus])))
+    refused(ArgumentError, "trained for no targets", start=str(stored("c", [])))
+    wide = replace(small, width=2 * small.width)
+    refused(ArgumentError, "is a model of Config.* is trained", start=str(stored("d", [mine], wide)))
+    stored("e", [mine]).write_bytes(b"none")
+    refused(RecordError, "is not a safetensors file", start=str(tmp_path / "e" / "some.safetensors"))
+    (tmp_path / "f.safetensors").touch()
+    refused(RecordError, r"no card of a model at .*f\.json", start=str(tmp_path / "f.safetensors"))
 
 
 def test_held_out_measurements_are_not_trained_on(tmp_path: Path, fake_measurer: Any):

@@ -16,7 +16,7 @@ from .fleet import Fleet
 from .imagine import Effort
 from .progress import Progress, silent
 from .shapes import COMMON, Work
-from .train import Recipe, run_recipe
+from .train import Recipe, check_start, run_recipe
 
 EFFORT = Effort(first=48, proposed=8, rounds=2, parents=8, children=5, keep=4)
 """Of one imagined workload: an estimate costs as much as twenty looks of the value model, so that few of the
@@ -48,6 +48,7 @@ def train_on_estimates(
     """
     if not fleet.estimates:
         raise ArgumentError("training on estimates needs a fleet whose programs are estimated")
+    check_start(recipe, fleet.kind)
     size, out = sample or Sample(), Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"estimates-{recipe.seed}-{size.shapes}x{size.trials}.sqlite"

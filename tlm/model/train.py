@@ -39,6 +39,7 @@ from .shapes import LEARNED, Families, Work, all_held_out, draw, training
 
 _CHUNK = 40  # shapes of one job of the imagining processes
 _EARLY = 0.35  # share of shapes and steps in rounds whose model only has to propose what to measure
+_TARGETS = {"cpu": "cpu", "cuda": "sm_90"}  # of each kind, one that `tlm train` takes
 _JUDGED = 8  # sentences of an imagined shape that an analytic model looks at, where there is one
 
 
@@ -107,10 +108,7 @@ def run_recipe(
     fleet: Fleet | None = None,
 ) -> Path:
     """`train` with every knob."""
-    if not recipe.steps and recipe.start is None:
-        raise ArgumentError("steps=0 fits only the value model of weights that exist: it needs start=")
-    if recipe.start is not None:
-        weights.read(Path(recipe.start))
+    check_start(recipe, "cpu" if fleet is None else fleet.kind)
     fleet = fleet or of_host(families, Measurer)
     _open(out, recipe, fleet, resume)
     for number in range(recipe.rounds):
@@ -123,6 +121,33 @@ def run_recipe(
     shutil.copyfile(value_path(path), value_path(final))
     shutil.copyfile(path, final)
     return final
+
+
+def check_start(recipe: Recipe, kind: str) -> None:
+    """Whether a recipe's weights to go on from are there, and are such as it trains: for targets of `kind`.
+
+    ArgumentError where they are missing, for targets of another kind, or of other sizes than `recipe.config`;
+    RecordError where the file is no model of tlm.
+    """
+    if recipe.start is None:
+        if not recipe.steps:
+            raise ArgumentError("steps=0 fits only the value model of weights that exist: it needs start=")
+        return
+    path = Path(recipe.start)
+    if not path.is_file():
+        raise ArgumentError(f"start= (--start) names a file of weights; there is none at {path}")
+    weights.read(path)
+    described = weights.card(path)
+    kinds = weights.kinds(described)
+    if kinds != {kind}:
+        found = " and ".join(sorted(kinds)) or "no"
+        raise ArgumentError(
+            f"start= (--start): {path} was trained for {found} targets, and this trains for {kind} targets; "
+            f"give weights of `tlm train --target {_TARGETS[kind]}`"
+        )
+    sizes = Config.from_json(described.get("config"))
+    if recipe.steps and sizes != recipe.config:
+        raise ArgumentError(f"start= (--start): {path} is a model of {sizes}, and {recipe.config} is trained")
 
 
 def _open(out: Path, recipe: Recipe, fleet: Fleet, resume: bool) -> None:

@@ -97,6 +97,12 @@ def card(path: Path) -> dict[str, Any]:
     return described
 
 
+def kinds(described: Mapping[str, Any]) -> frozenset[str]:
+    """The kinds of targets ("cpu", "cuda") that the weights of a card were trained for."""
+    keys = [str(key) for key in described.get("targets") or ()]
+    return frozenset([key.partition(" ")[0].removeprefix("kind=") for key in keys])
+
+
 def save(path: Path, weights: Weights, config: Config, about: Mapping[str, Any]) -> None:
     """Write weights and card; `about` says on what they were trained. Whole files or none."""
     from safetensors.numpy import save_file
