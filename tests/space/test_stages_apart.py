@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from tlm import ops
 from tlm.ir.build import Builder, Tensor
 from tlm.ir.interpret import interpret
 from tlm.ir.nodes import Expr, Program, op
@@ -86,3 +87,20 @@ def test_the_schedules_compute_the_same(stages: Stages):
     for seed in range(2):
         steps = run(space_for(plain, TARGETS[0]), at_random(Random(seed))).steps
         np.testing.assert_array_equal(interpret(apply(plain, steps), inputs)[0], want)
+
+
+GROUPED = (
+    ops.conv1d.program(np.ones((2, 5, 16)), np.ones((5, 1, 32)), np.ones(32), groups=16),
+    ops.conv1d.program(np.ones((7, 1, 9), np.float16), np.ones((1, 3, 48), np.float16), groups=3),
+    ops.conv2d.program(np.ones((1, 4, 4, 6), "f4"), np.ones((1, 1, 2, 9), "f4"), groups=3, activation="silu"),
+)
+
+
+@pytest.mark.parametrize("plain", GROUPED)
+@pytest.mark.parametrize("target", [Target("avx2", threads=2), Target("sse"), Target("sm_80")])
+def test_stages_after_groups_are_legal(plain: Program, target: Target):
+    """Products of groups whose results are one dimension: a stage reads them at g * width + o, no loop of its
+    own."""
+    deciders: list[Decide] = [heuristic, *(at_random(Random(seed)) for seed in range(40))]
+    for decide in deciders:
+        apply(plain, run(space_for(plain, target), decide).steps)

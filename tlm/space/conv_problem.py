@@ -15,10 +15,10 @@ from math import prod
 
 from ..ir.affine import affine
 from ..ir.combiners import COMBINERS
-from ..ir.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Program, Store, Update, Var
-from ..ir.walk import buffers, loads
+from ..ir.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Program, Store, Update
+from ..ir.walk import buffers
 from ..schedule.steps import Fuse, Step
-from .problem import Contraction, Elementwise, Operand, chained, nests, strides_of
+from .problem import Contraction, Elementwise, Operand, at_own_loops, chained, nests, strides_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,18 +201,8 @@ def convolution(program: Program) -> Convolution | None:
     if sides is None or not loops.summed:
         return None
     epilogue = tuple([Elementwise(s.buffer, _loops(fs)) for fs, s in stages[1:] if isinstance(s, Store)])
-    own = all(_is_elementwise(s, known) for _, s in stages[1:])
+    own = all(at_own_loops(s, known) for _, s in stages[1:])
     return loops.problem(sides, stencil, epilogue, own, chained(update, [s for _, s in stages[1:]], known))
-
-
-def _is_elementwise(stage: Store | Update, known: dict[str, Buffer]) -> bool:
-    """Whether a stage reads each temporary at plain loop variables."""
-    return isinstance(stage, Store) and all(
-        isinstance(index, Var) or extent == 1
-        for e in loads(stage)
-        if known[e.buffer].memory != "array"
-        for index, extent in zip(e.indices, known[e.buffer].shape, strict=True)
-    )
 
 
 def _operand(known: dict[str, Buffer], name: str, indices: tuple[Expr, ...]) -> Operand | None:

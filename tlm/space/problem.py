@@ -14,7 +14,7 @@ from math import prod
 
 from ..ir.affine import affine
 from ..ir.dtypes import DType
-from ..ir.nodes import Alloc, Block, Buffer, Cast, Expr, For, Load, Op, Program, Stmt, Store, Update
+from ..ir.nodes import Alloc, Block, Buffer, Cast, Expr, For, Load, Op, Program, Stmt, Store, Update, Var
 from ..ir.walk import buffers, loads
 
 Nest = tuple[tuple[For, ...], Store | Update]
@@ -57,7 +57,8 @@ class Elementwise:
 class Contraction:
     """out[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n], then `epilogue` stages.
 
-    `chained`: see the function of that name; other stages can only run in nests of their own.
+    `chained`: as the function of that name says, and at plain loop variables; other stages can only run in
+    nests of their own.
     """
 
     stage: str
@@ -151,8 +152,19 @@ def contraction(program: Program) -> Contraction | None:
         for fs, s in rest
         if isinstance(s, Store)
     ]
-    own = chained(update, [s for _, s in rest], known)
+    after = [s for _, s in rest]
+    own = chained(update, after, known) and all(at_own_loops(s, known) for s in after)
     return _roles(around, update, operands, tuple(epilogue), own)
+
+
+def at_own_loops(stage: Store | Update, known: Mapping[str, Buffer]) -> bool:
+    """Whether a stage reads each temporary at plain loop variables, one a dimension."""
+    return isinstance(stage, Store) and all(
+        isinstance(index, Var) or extent == 1
+        for e in loads(stage)
+        if known[e.buffer].memory != "array"
+        for index, extent in zip(e.indices, known[e.buffer].shape, strict=True)
+    )
 
 
 def chained(first: Update, stages: Sequence[Store | Update], known: Mapping[str, Buffer]) -> bool:

@@ -44,18 +44,18 @@ class Product:
 @lru_cache(maxsize=256)
 def product(program: Program) -> Product | None:
     """The product that `program` starts with, plain or under windows; None for others and for stencils."""
-    plain = contraction(program)
-    if plain is not None:
-        return Product(_as_convolution(plain), plain.a.buffer.name)
-    found = convolution(program)
-    if found is None or found.stencil:
-        return None
-    update = next(nests(program.body))[1]
-    pair = factors(update.values[0]) if isinstance(update, Update) else None
-    if pair is None or not isinstance(update, Update):
+    update = next((s for _, s in nests(program.body)), None)
+    if not isinstance(update, Update):
         return None
     indices = [free_vars(index) for index in update.indices]
-    return Product(found, pair[0].load.buffer, frozenset().union(*[i for i in indices if len(i) > 1]))
+    joined = frozenset[str]().union(*[i for i in indices if len(i) > 1])
+    plain = contraction(program)
+    if plain is not None:
+        return Product(_as_convolution(plain), plain.a.buffer.name, joined)
+    found, pair = convolution(program), factors(update.values[0])
+    if found is None or found.stencil or pair is None:
+        return None
+    return Product(found, pair[0].load.buffer, joined)
 
 
 def _as_convolution(c: Contraction) -> Convolution:
