@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
+import tlm
 from tlm import ops
 from tlm.ir.build import Builder, Tensor
 from tlm.ir.interpret import interpret
@@ -93,7 +94,23 @@ GROUPED = (
     ops.conv1d.program(np.ones((2, 5, 16)), np.ones((5, 1, 32)), np.ones(32), groups=16),
     ops.conv1d.program(np.ones((7, 1, 9), np.float16), np.ones((1, 3, 48), np.float16), groups=3),
     ops.conv2d.program(np.ones((1, 4, 4, 6), "f4"), np.ones((1, 1, 2, 9), "f4"), groups=3, activation="silu"),
+    # One channel a group: its sum of one term indexes the weights only.
+    ops.conv1d.program(np.ones((1, 4, 2), "f4"), np.ones((1, 1, 10), "f4"), groups=2),
+    ops.conv1d.program(np.ones((1, 14, 5), "f4"), np.ones((1, 1, 25), "f4"), np.ones(25, "f4"), groups=5),
+    ops.conv2d.program(np.ones((1, 1, 8, 2), np.int8), np.ones((1, 1, 1, 10), np.int8), groups=2),
 )
+
+
+def test_a_sum_that_one_factor_does_not_index_is_legal():
+    rows = tlm.operator(
+        lambda x, y: tlm.sum(
+            (x.shape[0], y.shape[1]), lambda i, j, k: x[i, 0] * y[k, j], over={"k": y.shape[0]}
+        )
+    )
+    plain = rows.program(np.ones((9, 1), "f4"), np.ones((40, 17), "f4"))
+    for target in TARGETS:
+        for seed in range(40):
+            apply(plain, run(space_for(plain, target), at_random(Random(seed))).steps)
 
 
 @pytest.mark.parametrize("plain", GROUPED)

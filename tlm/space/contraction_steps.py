@@ -157,15 +157,17 @@ def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> l
         own = [x for x in batch if operand.stride(x) or x not in c.batch]
         needed = [loops.block[x] for x in p.order if x in (axis, "k")]
         at = needed[-1] if needed else own[-1] if own else ""
-        layout = (loops.tile[axis], loops.k, *inner, *loops.term)
+        # A sum of one term may index one operand only.
+        summed = ((loops.k,), loops.term) if operand.stride(c.k) else ((), ())
+        layout = (loops.tile[axis], *summed[0], *inner, *summed[1])
         out.append(CacheRead(operand.buffer.name, at, memory="heap", layout=layout, name=name, pad=True))
         if held != operand.buffer.dtype:
             out.append(Widen(name, held.name))
         across, unit = inner[-1], operand.stride(c.n if axis == "n" else c.m) == 1
         vectors = axis == "n" or unit
-        if loops.term and vectors:
-            out.append(Reorder((f"{loops.term[0]}@{name}", f"{across}@{name}")))
-        out += [Unroll(f"{x}@{name}") for x in (*inner[:-1], *loops.term)]
+        if summed[1] and vectors:
+            out.append(Reorder((f"{summed[1][0]}@{name}", f"{across}@{name}")))
+        out += [Unroll(f"{x}@{name}") for x in (*inner[:-1], *summed[1])]
         out.append(Vectorize(f"{across}@{name}") if vectors else Unroll(f"{across}@{name}"))
         shared = loops.block.get(p.parallel, batch[0] if batch and p.parallel in ("batch", "k") else "")
         order = ["", *batch, *(loops.block[x] for x in p.order)]

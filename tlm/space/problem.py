@@ -204,6 +204,8 @@ def _roles(
     several = any(sum(extent[v] > 1 for v in side) > 1 for side in (rows, columns))
     if not rows or not columns or several or len(update.axes) != 1:
         return None
+    if extent[update.axes[0]] > 1 and not all(update.axes[0] in u for u in used[1:]):
+        return None
     m, n = rows[-1], columns[-1]
     batch = tuple([v for v in spatial if v not in (m, n)])
     extents = tuple([(f.var, f.extent) for f in around])

@@ -267,19 +267,21 @@ def _stage(
         (wide, extent) = moved.pop()
         out.append(Split(wide, cut.panel))
         moved += [(f"{wide}.0", ceil(extent, cut.panel)), (f"{wide}.1", cut.panel)]
-    order = [*moved, k] if cut.turned else [k, *moved]
+    # A sum of one term may index one operand only.
+    summed = [k] if moves(operand.strides, k[0]) else []
+    order = [*moved, *summed] if cut.turned else [*summed, *moved]
     # Matrix instructions take operands as they lie; threads read a row or a column in one step of k.
-    kept = order if p.depth else [k, *moved]
-    kept = [*moved[:-1], k, moved[-1]] if cut.panel else kept
+    kept = order if p.depth else [*summed, *moved]
+    kept = [*moved[:-1], *summed, moved[-1]] if cut.panel else kept
     layout = tuple([loop for loop, _ in kept])
     out.append(CacheRead(operand.buffer.name, at, memory="shared", layout=layout, name=name, pad=True))
     spread(
         copies, _order(copies, [(f"{loop}@{name}", n) for loop, n in order], cut.near), p.threads, cut.copy
     )
-    if cut.align and moved:
+    if cut.align and len(kept) > 1:
         row = 2 * cut.align if p.depth else bank_row(operand.buffer.dtype.bytes)
         copies.append(StorageAlign(name, 0, row, cut.align))
-    if cut.swap is not None and moved:
+    if cut.swap is not None and len(kept) > 1:
         copies.append(Swizzle(name, 1 if cut.panel else 0, *cut.swap))
     if p.stages > 1:
         copies.append(DoubleBuffer(name, p.stages))
