@@ -97,6 +97,8 @@ HOSTILE = {
     "a string": "matmul",
     "no version": {k: v for k, v in GOOD.items() if k != "version"},
     "another version": _with(["version"], 999),
+    "a bool as version": _with(["version"], True),
+    "a float as version": _with(["version"], 1.0),
     "an extra field": {**GOOD, "hook": "os.system"},
     "a missing field": {k: v for k, v in GOOD.items() if k != "body"},
     "a name with quotes": _with(["name"], EVIL),

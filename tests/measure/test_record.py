@@ -39,6 +39,7 @@ def test_score_is_the_fastest_round_and_inf_for_failures():
     [
         ({"version": 999}, "version 999"),
         ({"version": True}, "version True"),
+        ({"version": 1.0}, "version 1.0"),
         ({"extra": 1}, "unknown field extra"),
         ({"workload": "xyz"}, "workload"),
         ({"workload": 'x"); system("touch m");//'}, "workload"),

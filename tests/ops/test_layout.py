@@ -51,6 +51,14 @@ def test_concatenate(x: Any, data: st.DataObject):
     same(ops.concatenate([x, *parts], axis=axis, **PLAIN), np.concatenate([x, *parts], axis=axis))
 
 
+@pytest.mark.parametrize("count", [63, 64, 65, 130, 500])
+def test_concatenate_many(count: int):
+    """Of different lengths, some of none."""
+    parts = [np.arange(2 * (n % 3), dtype="f4").reshape(2, -1) + n for n in range(count)]
+    for schedule in ("default", "heuristic"):
+        same(ops.concatenate(parts, axis=1, schedule=schedule), np.concatenate(parts, axis=1))
+
+
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric", "wrap"])
 @FEW
 @given(x=arrays(1, 3), data=st.data())
@@ -67,6 +75,11 @@ def test_pad_widths_as_numpy():
         ops.pad(x, (1, 2, 3))
     with pytest.raises(ArgumentError, match="at least 0"):
         ops.pad(x, -1)
+    for wrong in ("x", True, 1.5, ((1, 2), ("x", 1)), ((True, 1),)):
+        with pytest.raises(
+            ArgumentError, match=r"pad: pad_width is integers of at least 0, got ('x'|True|1\.5)"
+        ):
+            ops.pad(x, wrong)
     with pytest.raises(ArgumentError, match="mode is 'constant'"):
         ops.pad(x, 1, "mirror")
     with pytest.raises(ArgumentError, match="only be padded with a constant"):

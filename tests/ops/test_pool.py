@@ -50,6 +50,26 @@ def test_channels_first_and_dilation():
     np.testing.assert_allclose(same, x[:, :, :, :8].reshape(2, 3, 4, 2, 4, 2).mean((3, 5)), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("window", "stride", "padding"), [(2, 1, 3), (2, 3, 2), ((1, 3), 2, (4, 0)), (3, 1, 2)]
+)
+def test_windows_wholly_in_the_padding_are_of_nothing(window: Any, stride: int, padding: Any):
+    """Their mean without the padding is NaN, their maximum -inf; the others are as ever."""
+    x = np.arange(16, dtype="f4").reshape(1, 4, 4, 1) - 5
+    two = window if isinstance(window, tuple) else (window, window)
+    ends = padding if isinstance(padding, tuple) else (padding, padding)
+    pad, steps, how = [(n, n) for n in ends], (stride, stride), dict(stride=stride, padding=padding, **PLAIN)
+    inside = windows(np.ones_like(x), two, steps, pad, 0).sum((-1, -2))
+    with np.errstate(invalid="ignore"):
+        mean = windows(x, two, steps, pad, 0).sum((-1, -2)) / inside
+    assert (inside == 0).any() == (window != 3)
+    got = ops.avg_pool2d(x, window, count_include_pad=False, **how)
+    np.testing.assert_array_equal(np.isnan(got), inside == 0)
+    np.testing.assert_allclose(got, mean, rtol=1e-6)
+    best = windows(x, two, steps, pad, -np.inf).max((-1, -2))
+    np.testing.assert_array_equal(ops.max_pool2d(x, window, **how), best)
+
+
 def test_nan_and_infinity():
     x = np.full((1, 4, 4, 1), -np.inf, "f4")
     x[0, 1, 1] = np.nan

@@ -135,6 +135,14 @@ def test_logsumexp_of_short_and_long_rows(n: int):
     assert ops.logsumexp(np.array([np.inf, 1], "f4"), **PLAIN) == np.inf
 
 
+@pytest.mark.parametrize("schedule", ["default", "heuristic", "generate", Random(1)])
+def test_logsumexp_of_nothing(schedule: Any):
+    x = np.zeros((3, 0), "f4")
+    for axis, keep in ((1, False), (1, True), (None, False), (0, False)):
+        got = ops.logsumexp(x, axis, keepdims=keep, schedule=schedule)
+        np.testing.assert_array_equal(got, np.full(x.sum(axis, keepdims=keep).shape, -np.inf, "f4"))
+
+
 def test_wrong_calls():
     x = np.ones((2, 3), "f4")
     with pytest.raises(ArgumentError, match="axis 2 is out of range for 2 dimensions"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tlm.errors import RecordError, ScheduleError
+from tlm.errors import ArgumentError, RecordError, ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.nodes import Program
 from tlm.schedule import PRIMITIVES, CacheRead, Schedule, Split, Unroll, Vectorize, apply, from_json, to_json
@@ -151,6 +151,50 @@ def test_numbers_must_be_numbers() -> None:
         s.prefetch("A", "k", 1, 4)
 
 
+WRONG_KINDS: dict[str, tuple[Any, str]] = {
+    "a list of loops": (lambda s: s.reorder(["i", "j"]), r"loops must be names, .*got \(\['i', 'j'\],\)"),
+    "one factor": (lambda s: s.tile(("i", "j"), 4), "factors must be integers, .*got 4"),
+    "one loop": (lambda s: s.tile("i", (4,)), "loops must be names, .*got 'i'"),
+    "factors of text": (lambda s: s.tile(("i", "j"), ("4", 4)), "factor must be an integer >= 1, got '4'"),
+    "layout of a read": (lambda s: s.cache_read("A", layout=3), "layout must be names, .*got 3"),
+    "layout of a write": (lambda s: s.cache_write("C", layout="ij"), "layout must be names, .*got 'ij'"),
+    "a list for a buffer": (lambda s: s.cache_read(["A"]), r"buffer must be a name, got \['A'\]"),
+    "a list for a loop": (lambda s: s.split(["i"], 4), r"loop must be a name, got \['i'\]"),
+    "a list for a stage": (lambda s: s.compute_at(["C"], "i"), r"stage must be a name, got \['C'\]"),
+    "a number to pad": (lambda s: s.cache_read("A", pad=1), "pad must be True or False, got 1"),
+    "an input": (lambda s: s.inline("A"), "A is an input, which no statement writes(.|\n)*written are C"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_KINDS)
+def test_arguments_of_another_kind(name: str) -> None:
+    s, (call, words) = Schedule(matmul()), WRONG_KINDS[name]
+    with pytest.raises(ScheduleError, match=words):
+        call(s)
+    assert s.history == ()
+
+
+@pytest.mark.parametrize("step", ["split", None, Split, {"step": "split"}])
+def test_only_steps_are_applied(step: Any) -> None:
+    s = Schedule(matmul())
+    with pytest.raises(ArgumentError, match="apply takes steps, such as"):
+        s.apply(Split("i", 4), step)
+    assert s.history == ()
+
+
+def test_lists_are_tuples_of_steps() -> None:
+    s: Any = Schedule(matmul())
+    s.tile(["i", "j"], [4, 4]).cache_read("B", layout=["j.0", "k", "j.1"])
+    assert s.steps[0].loops == ("i", "j")
+    assert s.steps[1].layout == ("j.0", "k", "j.1")
+
+
+def test_only_arrays_are_run() -> None:
+    s: Any = Schedule(matmul())
+    with pytest.raises(ArgumentError, match=r"A must be a numpy array of f32\[8, 6\], got \[\[1\]\]"):
+        s.run([[1]], np.ones((6, 12), "f4"))
+
+
 def test_undo_copy_and_replay() -> None:
     s = Schedule(matmul()).split("i", 3).reorder("i.0", "j", "i.1").cache_write("C", "j", layout=("i.1",))
     stored = json.loads(json.dumps(s.to_json()))
@@ -202,7 +246,8 @@ def test_hostile_records_are_rejected(name: str) -> None:
 
 
 def test_other_versions_are_rejected() -> None:
-    for data in (None, [], {"steps": []}, {"version": 999, "steps": []}, {"version": 1, "steps": [], "x": 0}):
+    for data in (None, [], {"steps": []}, {"version": 999, "steps": []}, {"version": 1, "steps": [], "x": 0},
+                 {"version": True, "steps": []}, {"version": 1.0, "steps": []}):  # fmt: skip
         with pytest.raises(RecordError):
             Schedule.from_json(matmul(), data)
 

@@ -10,13 +10,16 @@ Intermediates live on the heap until a schedule moves them.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..errors import ArgumentError
 from .combiners import COMBINERS
 from .dtypes import DType, from_numpy, i64
+from .formula import equality, running, writing
+from .inside import clamped
 from .names import fresh
 from .nodes import (
     Alloc,
@@ -34,13 +37,25 @@ from .nodes import (
     const,
     converted,
 )
+from .walk import deeper
+
+MAX_NESTED = 300
+"""Operations around an operation in a formula: what every pass follows within Python's recursion limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A buffer of the program being built; indexing it reads an element."""
+    """A buffer of the program being built; indexing it reads an element.
+
+    An index that depends on data is cut to its axis: below it the first element is read, beyond it the last.
+    """
 
     buffer: Buffer
+
+    def __eq__(self, other: object) -> bool:
+        if running.formula:
+            raise equality(self, other)
+        return isinstance(other, Tensor) and self.buffer == other.buffer
 
     @property
     def name(self) -> str:
@@ -68,17 +83,26 @@ class Tensor:
         """Number of dimensions."""
         return len(self.buffer.shape)
 
-    def _index(self, axis: int, index: Expr | int) -> Expr:
-        if isinstance(index, int):
+    def _index(self, axis: int, given: Expr | int) -> Expr:
+        index = _integer(given)
+        if isinstance(index, int) and not isinstance(index, bool):
             if not 0 <= index < self.shape[axis]:
                 raise ArgumentError(
                     f"index {index} of {self.name} is outside of axis {axis}, which has {self.shape[axis]}"
                 )
-            return const(int(index))
+            return const(index)
         if not isinstance(index, Node) or not (index.dtype.is_integer):
             kind = index.dtype if isinstance(index, Node) else type(index).__name__
             raise ArgumentError(f"{self.name} is indexed with integers, got {kind} for axis {axis}")
         return converted(index, i64)
+
+
+def _integer(index: Any) -> Any:
+    """An integer of any library as an int; anything else, bools too, as it is."""
+    try:
+        return index if isinstance(index, (*Node, bool)) else operator.index(index)
+    except TypeError:
+        return index
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +114,10 @@ class Place:
 
 
 class Builder:
-    """Collects inputs and stages; `build` makes the Program. Stages run in the order of their adding."""
+    """Collects inputs and stages; `build` makes the Program. Stages run in the order of their adding.
+
+    Formulas run once, on loop variables. Indices that depend on data are cut to their axes, see `Tensor`.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -126,7 +153,9 @@ class Builder:
         loops, at = _loops(name, shape, axes, place)
         names = self._loop_names(name, tuple(loops))
         indices = tuple([Var(n) for n in names])
-        value = _typed(fn(*indices), dtype)
+        with writing():
+            made = fn(*indices)
+        value = self._value(name, made, dtype, dict(zip(names, loops.values(), strict=True)))
         tensor = self._declare(name, shape, value.dtype, output)
         self._stages.append(_nest(names, tuple(loops.values()), Store(name, at(*indices), value)))
         return tensor
@@ -159,15 +188,21 @@ class Builder:
         names = self._loop_names(targets[0], tuple(loops))
         inner = self._loop_names(targets[0], tuple(over))
         indices = tuple([Var(n) for n in names])
-        made = fn(*indices, *[Var(n) for n in inner])
-        values = tuple([_typed(v, dtype) for v in (made if isinstance(made, tuple) else (made,))])
+        with writing():
+            made = fn(*indices, *[Var(n) for n in inner])
+        extents = dict(zip((*names, *inner), (*loops.values(), *over.values()), strict=True))
+        listed = made if isinstance(made, tuple) else (made,)
+        values = tuple([self._value(targets[0], v, dtype, extents) for v in listed])
         if len(values) != parts:
             raise ArgumentError(f"{targets[0]}: {combiner} needs {parts} values, fn gave {len(values)}")
         tensors = [self._declare(t, shape, v.dtype, output) for t, v in zip(targets, values, strict=True)]
         if 0 in over.values():
             empty = COMBINERS[combiner].identity(tuple([v.dtype for v in values]))
-            stored = [Store(t, at(*indices), c) for t, c in zip(targets, empty, strict=True)]
-            self._stages.append(_nest(names, tuple(loops.values()), block(*stored)))
+            # Each by itself: what has no loop in common can be scheduled apart.
+            for target, identity in zip(targets, empty, strict=True):
+                own = self._loop_names(target, tuple(loops))
+                stored = Store(target, at(*[Var(n) for n in own]), identity)
+                self._stages.append(_nest(own, tuple(loops.values()), stored))
         else:
             update = Update(targets, at(*indices), values, combiner, inner)
             self._stages.append(_nest((*names, *inner), (*loops.values(), *over.values()), update))
@@ -201,6 +236,18 @@ class Builder:
         if any(b.name == name for b in (*self._inputs, *self._outputs, *self._temporaries)):
             raise ArgumentError(f"program {self._name} already has a buffer {name}")
         return name
+
+    def _value(self, name: str, value: Any, dtype: DType | str | None, extents: Mapping[str, int]) -> Expr:
+        """What a formula has given, as an element that reads nothing outside of its arrays."""
+        made = _typed(value, dtype)
+        if deeper(made, MAX_NESTED):
+            raise ArgumentError(
+                f"the formula of {name} nests more than {MAX_NESTED} operations in each other; join long "
+                "chains in pairs, as ((a + b) + (c + d)), or in stages"
+            )
+        known = (*self._inputs, *self._outputs, *self._temporaries)
+        with writing(False):
+            return clamped(made, {b.name: b.shape for b in known}, extents)
 
     def _declare(self, name: str, shape: Sequence[int], dtype: DType, output: bool) -> Tensor:
         buffer = Buffer(self._new(name), tuple(shape), dtype)

@@ -58,6 +58,10 @@ def compile_python(program: Program) -> Callable[[Sequence[Array]], list[Array]]
 
 
 def _flatten(buffer: Buffer, array: Array) -> list[Any]:
+    if not isinstance(array, np.ndarray):
+        raise ArgumentError(
+            f"{buffer.name} must be a numpy array of {buffer.dtype}{list(buffer.shape)}, got {array!r:.80}"
+        )
     if array.shape != buffer.shape or array.dtype != to_numpy(buffer.dtype):
         wanted = f"{buffer.dtype}{list(buffer.shape)}"
         raise ArgumentError(f"{buffer.name} must be {wanted}, got {array.dtype}{list(array.shape)}")

@@ -19,6 +19,7 @@ from typing import Literal
 
 from ..errors import DTypeError
 from .dtypes import DType, boolean, f64, i64, promote, weak
+from .formula import equality, running, truth
 from .optable import result_dtype
 
 Memory = Literal["array", "heap", "stack", "register", "shared"]
@@ -69,9 +70,16 @@ class Buffer:
 
 
 class _Arithmetic:
-    """Python operators on expressions, so that formulas and index arithmetic read as such."""
+    """Python operators on expressions, so that formulas and index arithmetic read as such.
+
+    == and != are those of structures, and refused inside of formulas (`formula.py`).
+    """
 
     __slots__ = ()
+    __array_ufunc__ = None  # a numpy scalar on the left leaves the operation to the expression
+
+    def __bool__(self) -> bool:
+        raise truth(self)
 
     def __add__(self, other: Expr | float) -> Expr:
         return binary("add", self, other)
@@ -100,8 +108,14 @@ class _Arithmetic:
     def __floordiv__(self, other: Expr | int) -> Expr:
         return binary("floordiv", self, other)
 
+    def __rfloordiv__(self, other: int) -> Expr:
+        return binary("floordiv", other, self)
+
     def __mod__(self, other: Expr | int) -> Expr:
         return binary("mod", self, other)
+
+    def __rmod__(self, other: int) -> Expr:
+        return binary("mod", other, self)
 
     def __pow__(self, other: Expr | float) -> Expr:
         return power(self, other)
@@ -112,11 +126,38 @@ class _Arithmetic:
     def __and__(self, other: Expr | bool) -> Expr:
         return binary("and", self, other)
 
+    def __rand__(self, other: int) -> Expr:
+        return binary("and", other, self)
+
     def __or__(self, other: Expr | bool) -> Expr:
         return binary("or", self, other)
 
+    def __ror__(self, other: int) -> Expr:
+        return binary("or", other, self)
+
+    def __xor__(self, other: Expr | int) -> Expr:
+        return binary("xor", self, other)
+
+    def __rxor__(self, other: int) -> Expr:
+        return binary("xor", other, self)
+
+    def __lshift__(self, other: Expr | int) -> Expr:
+        return binary("shl", self, other)
+
+    def __rlshift__(self, other: int) -> Expr:
+        return binary("shl", other, self)
+
+    def __rshift__(self, other: Expr | int) -> Expr:
+        return binary("shr", self, other)
+
+    def __rrshift__(self, other: int) -> Expr:
+        return binary("shr", other, self)
+
     def __invert__(self) -> Expr:
         return op("not", self)  # type: ignore[arg-type]
+
+    def __pos__(self) -> Expr:
+        return self  # type: ignore[return-value]
 
     def __neg__(self) -> Expr:
         return op("neg", self)  # type: ignore[arg-type]
@@ -146,6 +187,8 @@ class Const(_Arithmetic):
 
     def __eq__(self, other: object) -> bool:
         """Whether both are the same bits: 0.0 is not -0.0, and nan is nan."""
+        if running.formula:
+            raise equality(self, other)
         if other.__class__ is not Const or self.dtype != other.dtype:
             return False
         a, b = self.value, other.value
@@ -163,6 +206,11 @@ class Var(_Arithmetic):
 
     name: str
 
+    def __eq__(self, other: object) -> bool:
+        if running.formula:
+            raise equality(self, other)
+        return isinstance(other, Var) and self.name == other.name
+
     @property
     def dtype(self) -> DType:
         return i64
@@ -176,6 +224,13 @@ class Load(_Arithmetic):
     indices: tuple[Expr, ...]
     dtype: DType
 
+    def __eq__(self, other: object) -> bool:
+        if running.formula:
+            raise equality(self, other)
+        if not isinstance(other, Load):
+            return False
+        return (self.buffer, self.indices, self.dtype) == (other.buffer, other.indices, other.dtype)
+
 
 @dataclass(frozen=True, slots=True)
 class Op(_Arithmetic):
@@ -185,6 +240,13 @@ class Op(_Arithmetic):
     args: tuple[Expr, ...]
     dtype: DType
 
+    def __eq__(self, other: object) -> bool:
+        if running.formula:
+            raise equality(self, other)
+        if not isinstance(other, Op):
+            return False
+        return (self.op, self.args, self.dtype) == (other.op, other.args, other.dtype)
+
 
 @dataclass(frozen=True, slots=True)
 class Cast(_Arithmetic):
@@ -192,6 +254,13 @@ class Cast(_Arithmetic):
 
     value: Expr
     dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        if running.formula:
+            raise equality(self, other)
+        if not isinstance(other, Cast):
+            return False
+        return (self.value, self.dtype) == (other.value, other.dtype)
 
 
 Expr = Const | Var | Load | Op | Cast

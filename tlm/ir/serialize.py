@@ -123,7 +123,8 @@ def _expr(expr: Expr) -> Json:
 
 def from_json(data: Json) -> Program:
     """The program of `to_json`; RecordError where `data` is anything else, or too large, or wrong."""
-    if not isinstance(data, dict) or data.get("version") != VERSION:
+    version = data.get("version") if isinstance(data, dict) else None
+    if type(version) is not int or version != VERSION:
         found = data.get("version") if isinstance(data, dict) else type(data).__name__
         raise RecordError(f"a program of version {VERSION} is expected, got {str(found)[:40]}")
     reader = _Reader()

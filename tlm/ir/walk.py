@@ -92,19 +92,35 @@ def walk(node: Node) -> Iterator[Node]:
         stack.extend(reversed(children(node)))
 
 
+def deeper(expr: Expr, limit: int) -> bool:
+    """Whether more than `limit` nodes of `expr` lie in each other."""
+    level: list[Node] = [expr]
+    for _ in range(limit):
+        level = [part for node in level for part in children(node)]
+        if not level:
+            return False
+    return True
+
+
 def map_expr(expr: Expr, f: Callable[[Expr], Expr]) -> Expr:
     """Rebuild `expr` from the leaves up, replacing each node by f(node)."""
     match expr:
         case Load(buffer, indices, dtype):
             new = tuple([map_expr(i, f) for i in indices])
-            return f(expr if new == indices else Load(buffer, new, dtype))
+            return f(expr if _same(new, indices) else Load(buffer, new, dtype))
         case Op(name, args, dtype):
             new = tuple([map_expr(a, f) for a in args])
-            return f(expr if new == args else Op(name, new, dtype))
+            return f(expr if _same(new, args) else Op(name, new, dtype))
         case Cast(value, dtype):
-            return f(Cast(map_expr(value, f), dtype))
+            inner = map_expr(value, f)
+            return f(expr if inner is value else Cast(inner, dtype))
         case _:
             return f(expr)
+
+
+def _same(new: tuple[Expr, ...], old: tuple[Expr, ...]) -> bool:
+    # By identity: comparing what lies inside again at each level would cost the square of the depth.
+    return all(a is b for a, b in zip(new, old, strict=True))
 
 
 def map_exprs(stmt: Stmt, f: Callable[[Expr], Expr]) -> Stmt:

@@ -113,7 +113,7 @@ def from_json(data: Any) -> Record:
         raise RecordError(f"a record is a JSON object, got {type(data).__name__}")
     if "version" not in data:
         raise RecordError("no version")
-    if data["version"] != VERSION or isinstance(data["version"], bool):
+    if type(data["version"]) is not int or data["version"] != VERSION:
         raise RecordError(f"version {str(data['version'])[:20]} is not {VERSION}, the one this tlm reads")
     if missing := sorted(_FIELDS - data.keys()):
         raise RecordError(f"missing field {', '.join(missing)}")

@@ -64,11 +64,16 @@ def compute(
     """A tensor of `shape` whose element at [i, j, ...] is fn(i, j, ...), as `dtype` where that is given.
 
     `name` is the buffer's (a number is added where it is taken), `axes` the loops' (those of fn's parameters
-    by default). ArgumentError where shape and formula do not fit.
+    by default). ArgumentError where shape and formula do not fit, and for ==, !=, if, and, or, not on
+    elements: see `tlm.equal`, `tlm.where`, and & | ~.
+
+    Indices may be elements, as in x[idx[i]]. Where such an index is outside of its axis it is cut to it, as
+    jax.numpy does: below 0 (also -1) the first element is read, beyond the end the last.
     """
     builder = current("compute")
     sizes = _sizes(name, shape)
-    axes = axes or _parameters(name, fn, len(sizes if place is None else place.loops), ())
+    found = _parameters(name, fn, len(sizes if place is None else place.loops), ())
+    axes = axes or found
     return builder.compute(builder.fresh(name), sizes, fn, axes, _dtype(dtype), place=place)
 
 
@@ -91,9 +96,9 @@ def reduce(
     builder = current(combiner)
     label = combiner if name is None else name if isinstance(name, str) else name[0]
     sizes, extents = _sizes(label, shape), _extents(label, over)
-    axes = axes or _parameters(
-        label, fn, len(sizes if place is None else place.loops) + len(extents), tuple(extents)
-    )
+    loops = len(sizes if place is None else place.loops)
+    found = _parameters(label, fn, loops + len(extents), tuple(extents))
+    axes = axes or found
     names = tuple(map(builder.fresh, name)) if isinstance(name, (tuple, list)) else builder.fresh(label)
     return builder.reduce(names, sizes, extents, fn, combiner, axes, _dtype(dtype), place=place)
 
@@ -118,10 +123,9 @@ def _reduction(combiner: str, wide: bool, says: str) -> Callable[..., Tensor]:
 
         current(combiner)
         loops = len(_sizes(name, shape) if place is None else place.loops)
-        axes = axes or _parameters(name, fn, loops + len(_extents(name, over)), tuple(over))
-        found: Tensor = reduce(
-            combiner, shape, value, over=over, name=name, axes=axes or _default(loops), place=place
-        )
+        known = _parameters(name, fn, loops + len(_extents(name, over)), tuple(over))
+        axes = axes or known or _default(loops)
+        found: Tensor = reduce(combiner, shape, value, over=over, name=name, axes=axes, place=place)
         return found
 
     reduction.__name__ = reduction.__qualname__ = combiner
@@ -203,7 +207,12 @@ def _parameters(
     name: str, fn: Callable[..., Any], count: int, reduced: tuple[str, ...]
 ) -> tuple[str, ...] | None:
     """The names of fn's parameters for the loops of the shape; None where it takes any number of them."""
-    kinds = inspect.signature(fn).parameters.values()
+    if not callable(fn):
+        raise ArgumentError(f"the formula of {name} is a function of its indices, got {fn!r}")
+    try:
+        kinds = inspect.signature(fn).parameters.values()
+    except ValueError:  # some functions written in C
+        return None
     names = [p.name for p in kinds if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if [p for p in kinds if p.kind == p.VAR_POSITIONAL]:
         return None
@@ -217,15 +226,18 @@ def _parameters(
 
 def _position(combiner: str, title: str) -> Callable[..., Tensor]:
     def position(shape: Shape, fn: Formula, over: Mapping[str, int], **how: Any) -> Tensor:
-        extents = list(over.values())
+        current(combiner)
+        extents, place = _extents(combiner, over), how.get("place")
+        outer = len(_sizes(combiner, shape) if place is None else place.loops)
+        _parameters(combiner, fn, outer + len(extents), tuple(extents))
 
         def pair(*at: Expr) -> tuple[Expr | float, Expr]:
             flat: Expr = const(0)
-            for n, (var, extent) in enumerate(zip(at[len(at) - len(extents) :], extents, strict=True)):
+            for n, (var, extent) in enumerate(zip(at[outer:], extents.values(), strict=True)):
                 flat = var if n == 0 else flat * extent + var
             return fn(*at), flat
 
-        how["axes"] = how.get("axes") or _default(len(_sizes(combiner, shape)))
+        how["axes"] = how.get("axes") or _default(outer)
         found = reduce(combiner, shape, pair, over=over, **how)
         index: Tensor = found[1]
         return index

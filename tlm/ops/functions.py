@@ -54,8 +54,8 @@ FUNCTIONS |= {
     for name, known, says in (
         ("maximum", "maximum", "The larger element; NaN where either is NaN."),
         ("minimum", "minimum", "The smaller element; NaN where either is NaN."),
-        ("equal", "eq", "Whether two elements are equal."),
-        ("not_equal", "ne", "Whether two elements differ."),
+        ("equal", "eq", "Whether two elements are equal (== is refused in formulas)."),
+        ("not_equal", "ne", "Whether two elements differ (!= is refused in formulas)."),
         ("floor_divide", "floordiv", "x / y, rounded down."),
         ("mod", "mod", "x modulo y, with the sign of y."),
         ("fmod", "rem", "The remainder of x / y, with the sign of x."),

@@ -30,6 +30,10 @@ def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     return compute(shape, lambda *at: x[tuple([at[n] for n in place])], name="Y")
 
 
+_CHAIN = 64
+"""Arrays that are told apart one after the other; more of them by halves."""
+
+
 @operator
 def concatenate(arrays: Sequence[Tensor], axis: int | None = 0) -> Tensor:
     """The arrays one after the other along `axis` (None: each as one row), as numpy.concatenate."""
@@ -60,10 +64,13 @@ def concatenate(arrays: Sequence[Tensor], axis: int | None = 0) -> Tensor:
             here = at[along] - start if start else at[along]
             return converted(x[(*at[:along], here, *at[along + 1 :])], dtype)
 
-        out = part(*parts[-1])
-        for n in range(len(parts) - 2, -1, -1):
-            out = where(at[along] < parts[n + 1][0], part(*parts[n]), out)
-        return out
+        def picked(among: Sequence[tuple[int, Tensor]]) -> Expr:
+            if len(among) == 1:
+                return part(*among[0])
+            first = 1 if len(parts) <= _CHAIN else len(among) // 2
+            return where(at[along] < among[first][0], picked(among[:first]), picked(among[first:]))
+
+        return picked(parts)
 
     shape = tuple([total if n == along else s for n, s in enumerate(first.shape)])
     return compute(shape, value, name="Y")
@@ -145,7 +152,16 @@ def _widths(x: Tensor, given: Any) -> list[tuple[int, int]]:
         raise ArgumentError(
             f"pad of shape {x.shape}: pad_width is an integer, a pair, or a pair for each axis; got {given!r}"
         )
-    return [(size_of("a padding", p[0]), size_of("a padding", p[-1])) for p in pairs]
+    return [(_width(given, p[0]), _width(given, p[-1])) for p in pairs]
+
+
+def _width(given: Any, width: Any) -> int:
+    if isinstance(width, bool) or not hasattr(width, "__index__"):
+        raise ArgumentError(
+            f"pad: pad_width is integers of at least 0, got {width!r}"
+            + ("" if width is given else f" in {given!r}")
+        )
+    return size_of("pad: a padding", width)
 
 
 def _in_range(x: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> None:

@@ -68,7 +68,8 @@ def max_pool2d(
     """The maximum of each window of images: `tlm.ops.max_pool2d(x, 3, stride=2, padding=1)`.
 
     x is [N, H, W, C], or as `layout` says. `window`, `stride` (the window's size by default) and `dilation`
-    are an integer or one an axis, `padding` is as of `conv2d` and never wins. NaN where a window has one.
+    are an integer or one an axis, `padding` is as of `conv2d` and never wins. NaN where a window has one; a
+    window wholly in the padding gives the lowest value (-inf for floats).
     """
     axes, windows = _windows("max_pool2d", x, window, stride, padding, dilation, layout)
     return _pooled(x, axes, windows, lowest(x.dtype), x.dtype, max, "Y")
@@ -86,7 +87,8 @@ def avg_pool2d(
 ) -> Tensor:
     """The mean of each window of images; arguments as of `max_pool2d`.
 
-    The padding counts as zeros, or not at all where `count_include_pad` is false. Integers give floats.
+    The padding counts as zeros, or not at all where `count_include_pad` is false: then the mean of a window
+    wholly in the padding is NaN, as of no elements. Integers give floats.
     """
     axes, windows = _windows("avg_pool2d", x, window, stride, padding, 1, layout)
     result = floating(x.dtype)
@@ -108,4 +110,7 @@ def _inside(w: Window, place: Expr) -> Expr:
     """How many taps of a window without dilation lie inside of its axis."""
     start = place * w.stride - w.low
     end = op("minimum", start + w.taps, const(w.size))
-    return end - op("maximum", start, const(0))
+    count = end - op("maximum", start, const(0))
+    first, last = -w.low, (w.out - 1) * w.stride - w.low
+    some = first + w.taps >= 0 and last <= w.size
+    return count if some else op("maximum", count, const(0))

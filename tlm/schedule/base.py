@@ -31,6 +31,13 @@ class Step:
         """Check this step on `program`, and return the rewrite."""
         raise NotImplementedError
 
+    def fit(self, program: Program) -> None:
+        """ScheduleError where an argument is not of the kind that its annotation says."""
+        for f in fields(self):
+            value, (says, fits) = getattr(self, f.name), _KINDS.get(str(f.type), _ANYTHING)
+            if not fits(value):
+                raise self.refuse(program, f"{f.name} must be {says}, got {value!r}")
+
     def check(self, program: Program) -> None:
         """ScheduleError, with the reason and what would be legal, where this step may not be applied."""
         self.plan(program)
@@ -67,6 +74,10 @@ class Step:
     def writers(self, program: Program, stage: str) -> list[Path]:
         """The statements that write buffer `stage`, or ScheduleError with the names that come near."""
         found = find_writers(program.body, stage)
+        if not found and stage in [b.name for b in program.inputs]:
+            made = [b for b in buffer_names(program) if find_writers(program.body, b)]
+            reason = f"{stage} is an input, which no statement writes"
+            raise self.refuse(program, reason, f"The buffers that are written are {', '.join(made)}.")
         if not found:
             raise self.refuse(
                 program, f"no statement writes {stage!r}", near(stage, buffer_names(program), "buffers")
@@ -84,6 +95,21 @@ class Step:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise self.refuse(program, f"{what} must be an integer >= {least}, got {value!r}")
         return value
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+
+
+_Kind = tuple[str, Callable[[Any], bool]]
+_ANYTHING: _Kind = ("", lambda v: True)
+_KINDS: dict[str, _Kind] = {
+    "str": ("a name", lambda v: isinstance(v, str)),
+    "bool": ("True or False", lambda v: isinstance(v, bool)),
+    "tuple[str, ...]": ("names, as ('i', 'j')", _names),
+    "tuple[int, ...]": ("integers, as (4, 8)", lambda v: isinstance(v, tuple)),
+}
+"""Annotation of an argument -> what it takes. Integers and new names are checked by the steps themselves."""
 
 
 def near(name: Any, known: Iterable[str], what: str) -> str:

@@ -25,6 +25,11 @@ from .warpgroup import TensorizeGroup
 from .widen import Widen
 
 
+def _tuple(given: Any) -> Any:
+    """A list as the tuple that steps hold; anything else, which they refuse, as it is."""
+    return tuple(given) if isinstance(given, list) else given
+
+
 class Schedule:
     """Steps on a program. Each method takes one: a primitive, or ScheduleError and nothing has changed.
 
@@ -59,6 +64,12 @@ class Schedule:
         """Apply steps made by hand; where one is refused none is applied."""
         new, program = [], self.program
         for step in steps:
+            if not isinstance(step, Step):
+                raise ArgumentError(
+                    f"apply takes steps, such as tlm.schedule.Split('i', 4); got {step!r:.80}; plain values "
+                    "are for Schedule.from_json"
+                )
+            step.fit(program)
             program = step.rewrite(program)
             new.append((step, program))
         self._history += new
@@ -89,7 +100,7 @@ class Schedule:
         """The schedule of `to_json`, replayed on `program`; RecordError for data of another form."""
         if not isinstance(data, dict) or data.keys() != {"version", "steps"}:
             raise RecordError("a stored schedule is an object with the keys version and steps")
-        if data["version"] != 1:
+        if type(data["version"]) is not int or data["version"] != 1:
             raise RecordError(f"schedule version {data['version']!r} is not known; this tlm reads version 1")
         return cls(program, target).apply(*from_json(data["steps"]))
 
@@ -117,7 +128,7 @@ class Schedule:
 
     def tile(self, loops: tuple[str, ...], factors: tuple[int, ...], tail: Tail = "guard") -> Schedule:
         """See `Tile`."""
-        return self.apply(Tile(tuple(loops), tuple(factors), tail))
+        return self.apply(Tile(_tuple(loops), _tuple(factors), tail))
 
     def unroll(self, loop: str, factor: int = 0) -> Schedule:
         """See `Unroll`."""
@@ -149,7 +160,7 @@ class Schedule:
         pad: bool = False,
     ) -> Schedule:
         """See `CacheRead`."""
-        return self.apply(CacheRead(buffer, at, memory, tuple(layout), name, pad))
+        return self.apply(CacheRead(buffer, at, memory, _tuple(layout), name, pad))
 
     def cache_write(
         self,
@@ -160,7 +171,7 @@ class Schedule:
         name: str | None = None,
     ) -> Schedule:
         """See `CacheWrite`."""
-        return self.apply(CacheWrite(buffer, at, memory, tuple(layout), name))
+        return self.apply(CacheWrite(buffer, at, memory, _tuple(layout), name))
 
     def storage_align(self, buffer: str, axis: int, factor: int, offset: int) -> Schedule:
         """See `StorageAlign`."""
