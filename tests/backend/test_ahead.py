@@ -230,6 +230,49 @@ def test_saving_replaces_a_kernel_and_nothing_else(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+SOURCES = {"main.c": b"int main() {}", "util.c": b"int x;", "util.h": b"int x;"}
+DATA = {"main.c": b"int main() {}", "data.csv": b"1,2", "data.old": b"3,4"}
+OBJECTS = {"main.c": b"/* mine */", "util.h": b"/* mine */", "util.o": b"\x7fELF"}
+
+
+@pytest.mark.parametrize("files", [SOURCES, DATA, OBJECTS])
+def test_files_that_only_look_like_a_kernel_stay(files: dict[str, bytes], tmp_path: Path) -> None:
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(ArgumentError, match="holds other files than those of a saved kernel"):
+        save(tmp_path, ahead(elementwise("exp", [f32], f32, 9), "avx2"))
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == files
+
+
+@pytest.mark.parametrize("changed", ["main.c", "kernel.h", "kernel.o", "main", "folder", "link", "second"])
+def test_a_saved_kernel_with_anything_of_ones_own_stays(changed: str, tmp_path: Path) -> None:
+    made, place = ahead(elementwise("exp", [f32], f32, 9), "avx2"), tmp_path / "k"
+    save(place, made)
+    if changed == "folder":
+        (place / "main").mkdir()
+    elif changed == "link":
+        (tmp_path / "elsewhere").write_bytes(b"\x7fELF")
+        (place / "main").symlink_to(tmp_path / "elsewhere")
+    elif changed == "second":
+        shutil.copyfile(place / "kernel.h", place / "other.h")
+    else:
+        (place / changed).write_text("mine")
+    before = sorted(place.iterdir())
+    with pytest.raises(ArgumentError, match="holds other files than those of a saved kernel"):
+        save(place, made)
+    assert sorted(place.iterdir()) == before
+    assert changed in ("folder", "link", "second") or (place / changed).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["kernel", "other"])
+def test_saving_replaces_a_kernel_whose_example_was_built(name: str, level: str, tmp_path: Path) -> None:
+    made = ahead(elementwise("exp", [f32], f32, 9), level)
+    right(made, tmp_path / "k")
+    assert (tmp_path / "k" / "main").exists()
+    save(tmp_path / "k", replace(made, name=name))
+    assert sorted(p.name for p in (tmp_path / "k").iterdir()) == sorted(["main.c", f"{name}.h", f"{name}.o"])
+
+
 def test_a_directory_is_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = ahead(elementwise("exp", [f32], f32, 9), "avx2")
     save(tmp_path / "k", made)

@@ -11,6 +11,7 @@ code was made for this machine, else own polynomials and libm; parallel loops ca
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import textwrap
@@ -68,20 +69,21 @@ def check_name(name: Any) -> None:
 def save(directory: str | os.PathLike[str], ahead: Ahead) -> Path:
     """Write the three files to `directory`, all or none; returns the directory.
 
-    A directory that holds such files already is replaced. ArgumentError where it holds others, or cannot be
-    written; BackendError for code that is not for Linux's calling conventions.
+    A directory that holds such files already is replaced, with the program `main` that was linked from them.
+    ArgumentError where it holds others, or cannot be written; BackendError for code that is not for Linux's
+    calling conventions.
     """
     if ahead.target.kind != "cpu":
         raise BackendError(f"only kernels for CPUs are saved as object files, not for {ahead.target.name}")
     check_name(ahead.name)
-    final = Path(directory)
+    final = _path(directory)
     files = {
         f"{ahead.name}.o": ahead.code,
         f"{ahead.name}.h": header(ahead).encode(),
         "main.c": example(ahead).encode(),
     }
     try:
-        _check_directory(final, ahead)
+        _check_directory(final)
         final.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name}."))
         try:
@@ -96,16 +98,54 @@ def save(directory: str | os.PathLike[str], ahead: Ahead) -> Path:
     return final
 
 
-def _check_directory(final: Path, ahead: Ahead) -> None:
+def _path(directory: str | os.PathLike[str]) -> Path:
+    """The directory; ArgumentError where no file of this system can have such a name."""
+    try:
+        given = os.fspath(directory)
+        encoded = os.fsencode(given)
+    except (TypeError, UnicodeError) as error:
+        raise ArgumentError(f"{directory!r} names no directory: {error}") from None
+    if b"\0" in encoded:
+        raise ArgumentError(f"{directory!r} names no directory: a path has no zero bytes")
+    return Path(os.fsdecode(given))
+
+
+def _check_directory(final: Path) -> None:
     if final.is_dir():
-        names = {p.name for p in final.iterdir()}
-        saved = "main.c" in names and len(names) == 3 and len({Path(n).stem for n in names}) == 2
-        if names and not saved:
+        found = list(final.iterdir())
+        if found and not _is_saved(found):
             raise ArgumentError(
                 f"{final} holds other files than those of a saved kernel; give a new or an empty directory"
             )
     elif final.exists():
         raise ArgumentError(f"{final} is a file; a kernel is saved to a directory")
+
+
+_ELF = b"\x7fELF"
+
+
+def _is_saved(found: list[Path]) -> bool:
+    """Whether these are the files of one saved kernel, by their names and by how they begin, and perhaps the
+    program that was linked from them."""
+    if any(p.is_symlink() or not p.is_file() for p in found):
+        return False
+    starts = {p.name: _start(p) for p in found}
+    headers = [n.removesuffix(".h") for n in starts if n.endswith(".h")]
+    if len(headers) != 1 or starts.keys() - {"main"} != {"main.c", f"{headers[0]}.o", f"{headers[0]}.h"}:
+        return False
+    (name,) = headers
+    build = rf"/\* \S+ -O2 main\.c {re.escape(name)}\.o .*-o main && \./main"
+    about = " ".join(starts[f"{name}.h"].decode(errors="replace").split())
+    return (
+        re.match(build + r"\n   Runs \S+ on made-up ", starts["main.c"].decode(errors="replace")) is not None
+        and re.match(r"/\* \S+ for CPUs with ", about) is not None
+        and all(starts[n].startswith(_ELF) for n in starts.keys() & {"main", f"{name}.o"})
+    )
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(1024)
 
 
 def _replace(made: Path, final: Path) -> None:
