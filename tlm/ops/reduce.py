@@ -80,7 +80,8 @@ def _total(combiner: str, title: str) -> Any:
     function.__doc__ = f"""{title} over `axis` (an integer, several, or None: all), as numpy.{combiner}.
 
     Integers and bools are added as int64, halves as f32 (the result has the dtype of x), or all as `dtype`.
-    Long sums are cut so that no running total loses its digits.
+    Long sums are cut into parts: the total of 2**20 equal numbers in f32 is within 3e-6 of the exact one, of
+    2**24 within 1e-5 (relative; numpy's pairwise sum: 2e-7). `dtype="float64"` adds as f64.
     """
     return operator(name=combiner)(function)
 
@@ -146,7 +147,7 @@ def _float_type(name: str, x: Tensor, dtype: Any) -> tuple[DType, DType]:
 def mean(x: Tensor, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean over `axis` (an integer, several, or None: all), as numpy.mean.
 
-    Integers give f64; halves are summed in f32. NaN for an axis of no elements.
+    Integers give f64; halves are summed in f32. NaN for an axis of no elements. As exact as `sum`.
     """
     axes = Axes("mean", x, axis, keepdims)
     result, acc = _float_type("mean", x, dtype)
@@ -178,7 +179,9 @@ def _spread(name: str, root: bool) -> Any:
     title = "standard deviation" if root else "variance"
     function.__doc__ = f"""The {title} over `axis`, as numpy.{name}: divided by n - ddof.
 
-    Computed from differences to the mean, so that a large mean costs no digits. Integers give f64.
+    Computed from differences to the mean, which is rounded as of `mean`: the square of its error is added to
+    the variance. For rows of thousands of elements a large mean costs no digits; of 2**20 equal numbers near
+    1000 in f32 the standard deviation is 0.0024, not 0: there `dtype="float64"` helps. Integers give f64.
     """
     return operator(name=name)(function)
 
