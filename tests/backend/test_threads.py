@@ -180,3 +180,28 @@ def test_short_turns_change_nothing_else() -> None:
         "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)); assert not turns.short_turns()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_no_team_is_larger_than_what_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads that could be started end; smaller teams stay as they are."""
+    monkeypatch.setattr(openmp, "_team", openmp._Team())
+    start, before = threading.Thread.start, threading.active_count()
+
+    def limited(thread: threading.Thread) -> None:
+        if threading.active_count() >= before + 5:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    assert [openmp.startable(n) for n in (6, 7, 6, openmp.MOST_THREADS, 1)] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert threading.active_count() == before
+    assert not openmp.startable(openmp.MOST_THREADS + 1)
+    assert not openmp.acquire(7)
+    assert openmp.acquire(2)
+    openmp.release()

@@ -7,6 +7,7 @@ import logging
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ import tlm
 from tlm.cli import timing
 from tlm.cli.learning import app
 from tlm.cli.progress import Lines, Log
-from tlm.cli.workload import workload
+from tlm.cli.running import tolerance
+from tlm.cli.workload import Workload, free_memory, workload
 from tlm.errors import ArgumentError, DTypeError, TlmError
 from tlm.ir import canonical, serialize
 from tlm.measure.measure import Measurer
@@ -46,6 +48,75 @@ def test_run_as_json(words: tuple[str, ...]):
     assert report["right"] is True
     assert report["seconds"] > 0
     assert "for " in report["program"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "matmul 64 512 64 --dtype i8", "matmul 64 600 64 --dtype u8", "matmul 8 40000 8 --dtype i16",
+        "matmul 8 300 8 --dtype bool", "linear 8 300 8 --dtype bool",
+        "linear 8 300 8 --dtype i8 --activation relu", "matmul 8 300 8 --dtype i64",
+    ],
+)  # fmt: skip
+def test_sums_beyond_their_integers_are_right(words: str):
+    done = call("run", *words.split(), "--schedule", "heuristic", "--threads", "1", "--json")
+    report = json.loads(done.output)
+    assert (done.exit_code, report["right"], report["error"]) == (0, True, 0.0)
+
+
+def test_a_wrong_result_is_called_wrong(monkeypatch: pytest.MonkeyPatch):
+    reference = Workload.reference
+    for dtype, off in (("i8", 1), ("f32", 1)):
+        monkeypatch.setattr(Workload, "reference", lambda *a, off=off: reference(*a) + off)
+        done = call("run", "matmul", "8", "9", "8", "--schedule", "heuristic", "--json", "--dtype", dtype)
+        assert (done.exit_code, json.loads(done.output)["right"]) == (1, False)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "bool", "i32", "f32"])
+def test_the_reference_is_what_numpy_computes(dtype: str):
+    work = workload("matmul", (3, 40000, 4), dtype)
+    a, b = work.operands()
+    want = a.astype("f8") @ b.astype("f8") if dtype == "f32" else a @ b
+    found = work.reference([a, b])
+    assert found.dtype == want.dtype
+    np.testing.assert_array_equal(found, want)
+
+
+def test_more_terms_may_differ_by_more_rounding():
+    found = {
+        (k, d): tolerance(workload("matmul", (2, k, 2), d)) for k in (9, 4096, 16384) for d in ("f32", "f16")
+    }
+    assert found[9, "f32"] == found[4096, "f32"] == found[16384, "f32"] / 2 == 1e-5
+    assert found[9, "f16"] == found[16384, "f16"]
+    assert tolerance(workload("linear", (2, 16384, 2), "i32")) == 0
+
+
+def test_what_needs_more_memory_than_there_is_is_refused(monkeypatch: pytest.MonkeyPatch):
+    work = workload("matmul", (3, 5, 7), "f32")
+    assert work.bytes == (15 + 35) * 12 + 21 * 44
+    monkeypatch.setattr("tlm.cli.workload.free_memory", lambda: 10 << 30)
+    with pytest.raises(ArgumentError, match=r"matmul 100000 1 100000 f32 takes 409.8 GiB .*, 10.0 are free"):
+        call("run", "matmul", "100000", "1", "100000", "--schedule", "heuristic")
+    with pytest.raises(ArgumentError, match="matmul 100000 1 100000 f32 takes"):
+        call("bench", "100000x1x100000")
+
+
+def test_free_memory(tmp_path: Path):
+    assert free_memory(tmp_path) is None
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:   8000 kB\n")
+    for limit, want in (("max", 8000 << 10), ("1024", 1024), (str(1 << 40), 8000 << 10)):
+        (tmp_path / "sys/fs/cgroup/memory.max").write_text(f"{limit}\n")
+        assert free_memory(tmp_path) == want
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    words = [sys.executable, "-m", "tlm", "train", "--out", str(tmp_path / "file" / "out")]
+    done = subprocess.run([*words, "--store", str(tmp_path / "store.db")], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert re.fullmatch(r"tlm: .*Not a directory: '.*/file/out'\n", done.stderr)
 
 
 def test_run_linear_with_activation():

@@ -8,10 +8,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import tlm
+from tlm.errors import ArgumentError
 from tlm.ops import matmul
 
 RNG = np.random.default_rng(0)
@@ -98,3 +101,43 @@ def test_one_cpu_means_one_thread():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"threads": 40000}, "threads= is at most 4096, got 40000"),
+        ({"target": tlm.Target("cpu", threads=40000)}, "cannot start 40000 threads: at most 4096"),
+        ({"target": "neon", "threads": 40000}, "threads= is at most 4096, got 40000"),
+    ],
+)
+def test_too_many_threads(how: dict[str, Any], words: str):
+    for call in (matmul, matmul.kernel, tlm.ops.add, tlm.ops.add.kernel):
+        with pytest.raises(ArgumentError, match=words):
+            call(A, B, schedule="heuristic", **how)
+    with pytest.raises(ArgumentError, match="threads= is at most 4096, got 40000"):
+        matmul.kernel(A, B, schedule="heuristic", threads=1).time(threads=40000)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the size of the process in /proc")
+def test_threads_beyond_the_limits_of_the_system():
+    """An error where they are asked for; a kernel that is given them regardless runs in one."""
+    code = (
+        "import resource, sys; from pathlib import Path; import numpy as np, tlm\n"
+        "a = np.ones((64, 64), 'f4'); out = np.empty_like(a)\n"
+        "s = tlm.Schedule(tlm.ops.matmul.program(a, a)); s.parallel('i')\n"
+        "kernel = tlm.ops.matmul.kernel(a, a, schedule=s, threads=2)\n"
+        "assert kernel.compiled.module.parallel and (kernel(a, a) == 64).all()\n"
+        "lines = Path('/proc/self/status').read_text().splitlines()\n"
+        "size = next(int(x.split()[1]) for x in lines if x.startswith('VmSize:')) << 10\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (size + (256 << 20),) * 2)\n"
+        "try:\n"
+        "    tlm.ops.matmul(a, a, schedule=s, threads=4096)\n"
+        "except tlm.errors.ArgumentError as error:\n"
+        "    assert 'this process cannot start 4096 threads' in str(error), error\n"
+        "    kernel.call(a.ctypes.data, a.ctypes.data, out.ctypes.data, threads=4096)\n"
+        "    assert (out == 64).all() and (kernel(a, a) == 64).all()\n"
+        "    print('alive')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

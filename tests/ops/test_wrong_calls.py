@@ -16,6 +16,7 @@ from tlm.ops import (
     add,
     astype,
     conv2d,
+    conv_transpose,
     cumsum,
     dot_product_attention,
     einsum,
@@ -37,6 +38,7 @@ F = np.ones((2, 3), "f4")
 I64 = np.ones((3, 3), "i8")
 BOOL = np.array([True, False])
 Q = np.ones((1, 2, 2, 4), "f4")
+X, W = np.ones((1, 5, 5, 2), "f4"), np.ones((3, 3, 2, 4), "f4")
 NOTHING = np.ones((1, 0, 2, 4), "f4")
 HOW: dict[str, Any] = {"schedule": "heuristic"}
 
@@ -73,6 +75,39 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "subtract": (lambda: subtract(BOOL, BOOL), ArgumentError, "subtract is not for bools"),
     "linear": (lambda: linear(I64, I64, activation="gelu"), ArgumentError, "'gelu' is for floats.*i64"),
     "cache": (lambda: tlm.cache("x"), ArgumentError, "tlm.cache takes True, False or None, got 'x'"),
+    "layout number": (lambda: conv2d(X, W, layout=5), ArgumentError, "letters NCHW in any order, got 5"),
+    "layout empty": (lambda: conv2d(X, W, layout=""), ArgumentError, "letters NCHW in any order, got ''"),
+    "kernel layout": (
+        lambda: conv2d(X, W, kernel_layout=5),
+        ArgumentError,
+        "letters IOHW in any order, got 5",
+    ),
+    "kernel empty": (lambda: conv2d(X, W, kernel_layout=""), ArgumentError, "letters IOHW .*, got ''"),
+    "stride": (lambda: conv2d(X, W, stride=True), ArgumentError, "conv2d: stride is an integer .*got True"),
+    "strides": (lambda: conv2d(X, W, stride=(1, True)), ArgumentError, "conv2d: stride is an integer"),
+    "dilation": (lambda: conv2d(X, W, dilation=True), ArgumentError, "dilation is an integer .*got True"),
+    "padding": (lambda: conv2d(X, W, padding=True), ArgumentError, "padding is .*got True"),
+    "paddings": (lambda: conv2d(X, W, padding=((0, True), 1)), ArgumentError, "conv2d: padding is"),
+    "groups": (lambda: conv2d(X, W, groups=True), ArgumentError, "conv2d: groups is an integer .*got True"),
+    "window": (
+        lambda: conv2d(X, W[:0]),
+        ArgumentError,
+        r"the window of w \(0, 3, 2, 4\) \(HWIO\) has no elements",
+    ),
+    "window of a transpose": (
+        lambda: conv_transpose(X, W[:, :0]),
+        ArgumentError,
+        r"conv_transpose: the window of w \(3, 0, 2, 4\)",
+    ),
+    "operator": (lambda: tlm.operator(3), ArgumentError, "tlm.operator takes a function .*got 3"),
+    "operator name": (lambda: tlm.operator(name=3), ArgumentError, "tlm.operator: name= is a string, got 3"),
+    "operator check": (lambda: tlm.operator(check=3), ArgumentError, "tlm.operator: check= is a function"),
+    "operator of parts": (lambda: tlm.operator()(3), ArgumentError, "tlm.operator takes a function .*got 3"),
+    "no signature": (
+        lambda: tlm.operator(type)(F),
+        ArgumentError,
+        "parameters of <class 'type'> cannot be told",
+    ),
     "schedule": (lambda: tlm.Schedule(3), ArgumentError, "tlm.Schedule schedules a program.*got 3"),
     **{
         f"Random {seed!r}": (lambda s=seed: tlm.Random(s), ArgumentError, "Random.seed is an integer")
@@ -115,7 +150,14 @@ def test_kernels_check_what_they_time_and_save(tmp_path: Any):
         (lambda: kernel.time(F), "takes 2 operands, got 1"),
         (lambda: kernel.time(F, F), r"operand 1 has shape \(2, 3\)"),
         (lambda: kernel.time(F.astype("f8"), F.T), "operand 0 has shape .* and dtype float64"),
+        (lambda: kernel.time(repeats=0), "repeats= is an integer of at least 1, got 0"),
+        (lambda: kernel.time(repeats=True), "repeats= is an integer of at least 1, got True"),
+        (lambda: kernel.time(repeats=1.5), "repeats= is an integer of at least 1, got 1.5"),
+        (lambda: kernel.time(number=-1), "number= is an integer of at least 0, got -1"),
+        (lambda: kernel.time(threads=0), "threads= is an integer of at least 1, got 0"),
         (lambda: kernel.save(3), "saved to a directory.*got 3"),
+        (lambda: kernel.save(f"{tmp_path}/a\0b"), "names no directory: a path has no zero bytes"),
+        (lambda: kernel.save(f"{tmp_path}/\ud800/a"), "names no directory"),
         (lambda: kernel.save(tmp_path / "a", name=""), "names of files and of C.*got ''"),
         (lambda: kernel.save(tmp_path / "a", name=3), "names of files and of C.*got 3"),
     ]
@@ -123,6 +165,7 @@ def test_kernels_check_what_they_time_and_save(tmp_path: Any):
         with pytest.raises(ArgumentError, match=words):
             call()
     assert kernel.time(F, F.T) > 0
+    assert kernel.time(repeats=1, number=2, threads=1) > 0
     assert not list(tmp_path.iterdir())
 
 

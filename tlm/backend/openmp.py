@@ -31,6 +31,9 @@ _LIBRARIES = ("libgomp.so.1", "libgomp.so", "libomp.so.5", "libomp.so")
 _SPIN = ("GOMP_SPINCOUNT", "1000000")
 _WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
+MOST_THREADS = 4096
+"""Threads of the largest team."""
+
 _CAN_PLACE = hasattr(os, "sched_setaffinity")
 
 
@@ -55,6 +58,38 @@ def openmp() -> ctypes.CDLL | None:
             del os.environ[_SPIN[0]]
 
 
+def startable(threads: int) -> bool:
+    """Whether this process can have so many threads at once, which is found out by starting them, once.
+
+    A runtime that the system refuses a thread (for lack of memory, or by a limit) ends the process.
+    """
+    with _proving:
+        if _team.proven < threads < _team.refused:
+            if _start(threads - 1):
+                _team.proven = threads
+            else:
+                _team.refused = threads
+        return threads <= _team.proven
+
+
+def _start(count: int) -> bool:
+    """Whether `count` threads could be started beside the calling one; they have ended by then."""
+    go = threading.Event()
+    made: list[threading.Thread] = []
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=go.wait, daemon=True)
+            thread.start()
+            made.append(thread)
+        return True
+    except (RuntimeError, MemoryError):
+        return False
+    finally:
+        go.set()
+        for thread in made:
+            thread.join()
+
+
 class _Team:
     """Who may start parallel regions, where its threads are, and whether this process was forked since."""
 
@@ -62,17 +97,25 @@ class _Team:
         self.lock = threading.Lock()
         self.owner: threading.Thread | None = None
         self.forked = False
+        self.proven, self.refused = 1, MOST_THREADS + 1
         self.cpu, self.placed = -1, 0
         self.allowed: set[int] | None = None
 
 
 _team = _Team()
+_proving = threading.Lock()
 
 
 def acquire(threads: int) -> bool:
-    """Whether the calling thread may start a region of `threads`; then it calls `release` after it."""
+    """Whether the calling thread may start a region of `threads`; then it calls `release` after it.
+
+    Not where the system has no such number of threads: to try would end the process.
+    """
     team = _team
     if team.forked or not team.lock.acquire(blocking=False):
+        return False
+    if threads > team.proven and not startable(threads):
+        team.lock.release()
         return False
     me = threading.current_thread()
     if team.owner is not me:
@@ -122,6 +165,8 @@ def _move_workers(threads: int, allowed: set[int]) -> int:
 
 
 def _after_fork() -> None:
+    global _proving
+    _proving = threading.Lock()
     # The workers stayed in the parent. A child that was forked before any region starts its own as usual.
     _team.forked = _team.forked or _team.owner is not None
     _team.lock = threading.Lock()

@@ -26,8 +26,12 @@ def main() -> None:
     logger.addHandler(Log())
     try:
         app()
-    except TlmError as error:
+    except (TlmError, OSError) as error:
+        # The system's errors are of files that a command names and cannot read or write.
         print(f"tlm: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except MemoryError as error:
+        print(f"tlm: there is not enough memory: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("tlm: stopped", file=sys.stderr)

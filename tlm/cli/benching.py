@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from .timing import paired, relative_error
-from .workload import workload
+from .workload import check_memory, workload
 
 SHAPES = (
     (512, 512, 512), (768, 768, 768), (1024, 1024, 1024),
@@ -59,6 +59,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
 def versus_numpy(shape: Sequence[int], schedule: str, threads: int | None, seconds: float = 0.5) -> Row:
     """Time an f32 product in turn with numpy's, and check it against float64."""
     work = workload("matmul", shape)
+    check_memory(work)
     a, b = work.operands()
     op = work.ours()
     out = np.empty((shape[0], shape[2]), np.float32)

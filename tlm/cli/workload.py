@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,9 +55,25 @@ class Workload:
         return lambda: function(a @ b + bias[0])
 
     def reference(self, operands: Sequence[Any]) -> Any:
-        """The result in float64 (int64 for integers)."""
-        wide = np.float64 if from_numpy(self.dtype).is_float else np.int64
-        return self.numpy([x.astype(wide) for x in operands])()
+        """The result in float64; that of integers is exact and wraps, that of bool is whether any term is."""
+        dtype = from_numpy(self.dtype)
+        wide = np.float64 if dtype.is_float else np.int64
+        found = self.numpy([x.astype(wide) for x in operands])()
+        return found if dtype.is_float else found.astype(to_numpy(dtype))
+
+    @property
+    def depth(self) -> int:
+        """Terms of each sum."""
+        return self.extents[-2]
+
+    @property
+    def bytes(self) -> int:
+        """Memory of a run that is checked and timed: the operands and in 64 bits, the result three times (two
+        outputs, numpy's) and four times in 64 bits (the reference and its difference)."""
+        each = from_numpy(self.dtype).bytes
+        read = sum(prod(s) for s in _SHAPES[self.op](self.extents))
+        written = prod(self.extents) // self.depth
+        return read * (each + 8) + written * (3 * each + 4 * 8)
 
 
 def workload(op: str, extents: Sequence[int], dtype: str = "f32", activation: str | None = None) -> Workload:
@@ -76,6 +94,30 @@ def workload(op: str, extents: Sequence[int], dtype: str = "f32", activation: st
     if largest > _LIMIT:
         raise ArgumentError(f"{op} {' '.join(map(str, extents))} has an operand of {largest} elements")
     return Workload(op, tuple(extents), dtype, {"activation": activation} if op == "linear" else {})
+
+
+def check_memory(work: Workload) -> None:
+    """ArgumentError where a run of `work` needs more memory than there is."""
+    free = free_memory()
+    if free is not None and work.bytes > free:
+        raise ArgumentError(
+            f"{work.title} takes {work.bytes / 2**30:.1f} GiB to run and check, {free / 2**30:.1f} are free"
+        )
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that this process can have: what the machine has free, cut by a container's limit; None where
+    the system does not tell."""
+    found: list[int] = []
+    try:
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        return None
+    # There is no such file without a container, and no number in it without a limit.
+    with suppress(OSError, ValueError):
+        found.append(int((root / "sys/fs/cgroup/memory.max").read_text()))
+    return min(found, default=None)
 
 
 def _matmul_shapes(extents: Sequence[int]) -> list[tuple[int, ...]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,37 @@ def canonical_strides(shape: Shape, strides: Shape) -> Shape | None:
         step = out[-1] * max(extent, 1)
     found = tuple(reversed(out))
     return None if found == row_major(shape) else found
+
+
+@lru_cache(maxsize=4096)
+def shares_memory(shape: Shape, strides: Shape) -> bool:
+    """Whether two elements of an array lie at the same address, as those of a repeated row do.
+
+    `strides` are steps from one element's start to the next one's, in any unit.
+    """
+    axes = sorted((abs(step), n) for n, step in zip(shape, strides, strict=True) if n > 1)
+    if 0 in shape or not axes:
+        return False
+    reach = 0
+    for step, n in axes:
+        if step <= reach:
+            break
+        reach += step * (n - 1)
+    else:
+        return False
+    if axes[0][0] == 0:
+        return True
+    # Rows that begin within others may still lie between their elements.
+    starts = np.zeros(1, np.int64)
+    for step, n in axes:
+        starts = np.unique(np.add.outer(starts, step * np.arange(n)))
+    return starts.size < math.prod(shape)
+
+
+def same_layout(x: np.ndarray, spec: Spec) -> bool:
+    """Whether the elements of `x`, of the shape and dtype of `spec`, lie as `spec` says."""
+    wanted = [s * spec.dtype.bytes for s in spec.element_strides]
+    return all(n < 2 or a == b for n, a, b in zip(x.shape, x.strides, wanted, strict=True))
 
 
 def from_numbers(name: str, x: Any) -> np.ndarray:
@@ -96,7 +129,7 @@ def contiguous(x: Any) -> np.ndarray:
 
 
 def laid_out(x: np.ndarray, spec: Spec) -> np.ndarray:
-    """A copy of `x` in the layout of `spec`."""
+    """A copy of `x` in the layout of `spec`; of elements that share memory in it the last one stays."""
     dtype = numpy_dtype(spec.dtype)
     room = np.empty(spec.span // dtype.itemsize, dtype)
     steps = [s * dtype.itemsize for s in spec.element_strides]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
+from ..ir.names import fresh
 from .gpu_places import FORMS
 
 Settings = tuple[tuple[str, Any], ...]
@@ -54,12 +55,18 @@ class Binding:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.signature = inspect.signature(function)
+        try:
+            self.signature = inspect.signature(function)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"the parameters of {function!r} cannot be told: {error}") from None
         kinds = self.signature.parameters.values()
+        for p in kinds:
+            if p.kind == p.VAR_KEYWORD:
+                raise ArgumentError(
+                    f"an operator has no **{p.name}: name each setting, as a parameter with a default"
+                )
         said = {p.name for p in kinds if "Tensor" in str(p.annotation)}
-        bare = {
-            p.name for p in kinds if p.default is p.empty and p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)
-        }
+        bare = {p.name for p in kinds if p.default is p.empty and p.kind != p.KEYWORD_ONLY}
         self.operands = said or bare
         self.numbers = {p.name for p in kinds if "| float" in str(p.annotation)} & said
         self.groups = {
@@ -116,15 +123,16 @@ class Binding:
     def names(self, settings: Settings) -> list[str]:
         """A name for each operand: of its parameter (capital where it is one letter), numbered in a group.
 
-        Capital letters tell buffers from loops.
+        Capital letters tell buffers from loops. A name that is taken gets a number, as X2 of f(x, X).
         """
         out: list[str] = []
         for parameter, value in settings:
             name = parameter.upper() if len(parameter) == 1 else parameter
             if isinstance(value, Slot):
-                out.append(name)
+                out.append(fresh(name, out))
             elif isinstance(value, Group):
-                out += [f"{name}{n}" for n in range(len(value.slots))]
+                for n in range(len(value.slots)):
+                    out.append(fresh(f"{name}{n}", out))
         return out
 
 
@@ -160,7 +168,10 @@ def quick(x: Any) -> Any:
     form = FORMS.get(kind)
     if form is not None:
         return form(x)
-    return kind, repr(x) if kind is float else x
+    # 0.0 and -0.0 are equal, and not the same number.
+    if isinstance(x, float):
+        return kind, x.hex()
+    return kind, x.tobytes() if isinstance(x, np.generic) else x
 
 
 def arrays_in(args: Sequence[Any]) -> list[Any]:

@@ -133,6 +133,10 @@ def _describe(
             f"{x.shape} and {w.shape}"
         )
     images, kernels = layout(name, layouts[0], rank, "NC"), layout(name, layouts[1], rank, "IO")
+    if any(w.shape[axis] == 0 for letter, axis in kernels.items() if letter in LETTERS):
+        raise ArgumentError(
+            f"{name}: the window of w {w.shape} ({layouts[1]}) has no elements; its axes have at least 1 each"
+        )
     (count,) = integers(name, "groups", groups, 1, 1)
     channels, deep, out = x.shape[images["C"]], w.shape[kernels["I"]], w.shape[kernels["O"]]
     if channels != deep * count or out % count:
@@ -177,10 +181,12 @@ def _with(c: Convolution, windows: Sequence[Window]) -> Convolution:
 
 
 def _layouts(rank: int, given: tuple[str | None, str | None]) -> tuple[str, str]:
+    """The layouts of x and w, where None stands for the usual one."""
     letters = LETTERS[len(LETTERS) - rank :]
-    image = given[0] or f"N{letters}C"
-    first = isinstance(image, str) and image.index("C") == 1 if "C" in image else False
-    return image, given[1] or (f"OI{letters}" if first and rank + 2 > 2 else f"{letters}IO")
+    image = f"N{letters}C" if given[0] is None else given[0]
+    first = isinstance(image, str) and image.find("C") == 1
+    usual = f"OI{letters}" if first else f"{letters}IO"
+    return image, usual if given[1] is None else given[1]
 
 
 _DOC = """{title}: `tlm.ops.{name}(x, w, b, stride=2, padding="SAME", activation="relu")`.

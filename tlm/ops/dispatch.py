@@ -17,7 +17,7 @@ from .foreign import Back, to_arrays
 from .gpu_places import on_gpu, place
 from .products import Problem
 from .runner import Runner, check_out
-from .settings import config, machine
+from .settings import check_threads, config, machine
 
 if TYPE_CHECKING:
     from ..ir.nodes import Program
@@ -76,6 +76,7 @@ class Operator:
         out: Any,
     ) -> Any:
         """A call that is not in `_calls`: decide, compile, run; remember it under `key`, if there is one."""
+        check_threads(threads)
         if on_gpu(operands):
             return self._call_on_gpu(operands, params, schedule, target, threads, out)
         arrays, back = to_arrays(operands)
@@ -190,9 +191,14 @@ def kernel_for(problem: Problem, how: Any, target: Target) -> Kernel:
     """
     by_hand = _is_schedule(how)
     key = (problem, how.steps if by_hand else how, target)
-    found = _kernels.get(key)
-    if found is not None:
-        return found
+    found = _kernels.get(key) or _built_once(key, problem, how, target, by_hand)
+    if by_hand:
+        _check_original(how, found.original)
+    return found
+
+
+def _built_once(key: Hashable, problem: Problem, how: Any, target: Target, by_hand: bool) -> Kernel:
+    """A kernel built by the first thread that asks for it, while others wait."""
     with _guard:
         lock = _building.setdefault(key, threading.Lock())
     with lock:
@@ -205,6 +211,15 @@ def kernel_for(problem: Problem, how: Any, target: Target) -> Kernel:
     return found
 
 
+def _check_original(how: Any, program: Program) -> None:
+    """ArgumentError where a tlm.Schedule is of another program."""
+    if how.original != program:
+        raise ArgumentError(
+            f"the schedule was made for another program than this call computes:\n{how.original}\n"
+            f"against\n{program}"
+        )
+
+
 def _build(problem: Problem, how: Any, target: Target, by_hand: bool) -> Any:
     from .deciders import Plan, decide
 
@@ -215,11 +230,7 @@ def _build(problem: Problem, how: Any, target: Target, by_hand: bool) -> Any:
         if plan.kept:
             kept.save(made, how)
         return made
-    if how.original != problem.program:
-        raise ArgumentError(
-            f"the schedule was made for another program than this call computes:\n{how.original}\n"
-            f"against\n{problem.program}"
-        )
+    _check_original(how, problem.program)
     return made_for(problem, Plan(how.steps), target)
 
 

@@ -19,7 +19,7 @@ from ..backend import save as save_files
 from ..errors import ArgumentError, BackendError
 from ..ir.nodes import Buffer
 from ..target import Target
-from .arrays import Spec, laid_out, numpy_dtype, read
+from .arrays import Spec, laid_out, numpy_dtype, read, same_layout, shares_memory
 from .binding import quick
 from .caching import cache
 from .deciders import Plan
@@ -27,13 +27,18 @@ from .foreign import Back, to_arrays
 from .products import Problem
 from .runner import Runner
 from .scheduled import Scheduled
+from .settings import machine, whole
 
 if TYPE_CHECKING:
     from ..backend.llvm.emitter import Module
 
 
 class Kernel(Scheduled):
-    """What `tlm.ops.<op>.kernel(...)` returns: call it with arrays of the shapes and dtypes it is for."""
+    """What `tlm.ops.<op>.kernel(...)` returns: call it with arrays of the shapes and dtypes it is for.
+
+    Arrays in another layout than that it was made for are copied first; ArgumentError where that cannot be,
+    since elements share memory in it, as in a broadcast view.
+    """
 
     def __init__(self, problem: Problem, plan: Plan, target: Target) -> None:
         super().__init__(problem, plan, target)
@@ -99,8 +104,9 @@ class Kernel(Scheduled):
         """Write kernel.o, kernel.h and main.c, an example that checks itself, for use without Python.
 
         `name` replaces "kernel", and names the function tlm_<name>, so that several kernels fit into one
-        program. The files appear together or not at all; those of an earlier kernel are replaced.
-        ArgumentError where the directory holds anything else or cannot be written. Works for any CPU target.
+        program. The files appear together or not at all; those of an earlier kernel are replaced, and the
+        example that was built beside them (`main`) is removed. ArgumentError where the directory holds
+        anything else or cannot be written. Works for any CPU target.
         """
         if not isinstance(directory, (str, os.PathLike)):
             raise ArgumentError(
@@ -125,14 +131,18 @@ class Kernel(Scheduled):
             )
         return self.compiled
 
-    def time(self, *operands: Any, **limits: Any) -> float:
-        """Seconds of one call on these operands (random ones where none are given): the median of repeats."""
+    def time(self, *operands: Any, repeats: int = 5, number: int = 0, threads: int | None = None) -> float:
+        """Seconds of one call on these operands (random ones where none are given): the median of `repeats`,
+        each the mean of `number` calls (0: as many as take 2 ms, at most 1000)."""
+        whole("repeats=", repeats, 1)
+        whole("number=", number, 0)
+        count = machine(self.target, threads).threads
         wanted = self.problem.operands
         seen, _ = self._arrays(operands or tuple(random_operands(wanted)))
         arrays = [laid_out(x, spec) for x, spec in zip(seen, wanted, strict=True)]
         arrays.append(np.empty(self.problem.shape, numpy_dtype(self.problem.dtype)))
         given = [_as(b, x) for b, x in zip(self.program.parameters, arrays, strict=True)]
-        return statistics.median(self._here().time(*given, **limits))
+        return statistics.median(self._here().time(*given, repeats=repeats, number=number, threads=count))
 
 
 def _as(buffer: Buffer, x: np.ndarray) -> np.ndarray:
@@ -145,14 +155,14 @@ def random_operands(specs: Sequence[Spec], seed: int = 0) -> list[np.ndarray]:
     """Normal variates (small integers for integer types) in the layout of each spec."""
     rng = np.random.default_rng(seed)
     out = []
-    for n, spec in enumerate(specs):
+    for spec in specs:
         values = rng.standard_normal(spec.shape) if spec.dtype.is_float else rng.integers(0, 2, spec.shape)
-        out.append(_fit(values.astype(numpy_dtype(spec.dtype)), spec, n))
+        out.append(laid_out(values.astype(numpy_dtype(spec.dtype)), spec))
     return out
 
 
 def _fit(x: np.ndarray, spec: Spec, position: int) -> np.ndarray:
-    """`x` in the layout of `spec`, copied where it has another one."""
+    """`x` in the layout of `spec`, copied where it has another one; ArgumentError where it does not fit."""
     dtype = numpy_dtype(spec.dtype)
     if x.shape != spec.shape or x.dtype != dtype:
         raise ArgumentError(
@@ -160,4 +170,13 @@ def _fit(x: np.ndarray, spec: Spec, position: int) -> np.ndarray:
             f"{spec.shape} and dtype {dtype}"
         )
     found, copy = read(x)
-    return x if not copy and found.strides == spec.strides else laid_out(x, spec)
+    if not copy and found.strides == spec.strides:
+        return x
+    if shares_memory(spec.shape, spec.element_strides) and not same_layout(x, spec):
+        wanted = tuple([s * dtype.itemsize for s in spec.element_strides])
+        raise ArgumentError(
+            f"operand {position} has strides {x.strides} in bytes; this kernel was made for a view with "
+            f"strides {wanted}, whose elements share memory: give such a view, or make a kernel for an "
+            "ordinary array"
+        )
+    return laid_out(x, spec)

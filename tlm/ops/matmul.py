@@ -59,7 +59,7 @@ class Matmul(Operator):
         try:
             key = (
                 a.__class__, b.__class__, a.shape, b.shape, a.strides, b.strides, a.dtype, b.dtype,
-                schedule, target, threads, dtype,
+                schedule, target, threads if threads is None else (threads.__class__, threads), dtype,
             )  # fmt: skip
             runner = self._calls.get(key)
         except (AttributeError, TypeError):
@@ -127,8 +127,8 @@ class Linear(Operator):
         key: Any = None
         try:
             key = (
-                *[(o.__class__, o.shape, o.strides, o.dtype) for o in operands],
-                activation, schedule, target, threads,
+                *[(o.__class__, o.shape, o.strides, o.dtype) for o in operands], activation,
+                schedule, target, threads if threads is None else (threads.__class__, threads),
             )  # fmt: skip
             runner = self._calls.get(key)
         except (AttributeError, TypeError):

@@ -23,6 +23,7 @@ from .dispatch import Operator, bounded
 from .expressions import building, compute
 from .gpu_places import layout, on_gpu
 from .products import Problem
+from .settings import check_threads
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -79,7 +80,9 @@ class FormulaOperator(Operator):
         key: Any = None
         try:
             named = tuple([(k, quick(v)) for k, v in settings.items()]) if settings else ()
-            key = (*map(quick, args), named, schedule, target, threads)
+            # True and 1.0 equal 1, and are no numbers of threads.
+            count = threads if threads is None else (threads.__class__, threads)
+            key = (*map(quick, args), named, schedule, target, count)
             found = self._quick.get(key)
         except TypeError:
             key = found = None
@@ -137,6 +140,7 @@ class FormulaOperator(Operator):
         self, key: Any, args: Sequence[Any], settings: dict[str, Any], how: tuple[Any, ...], out: Any
     ) -> Any:
         """A call that is not in `_quick`; it is remembered there where its key says all."""
+        check_threads(how[-1])
         operands, bound = self._bind(args, settings)
         if self._check is not None and not on_gpu(operands):
             key = None
@@ -307,8 +311,15 @@ def operator(
     `check` sees the arrays and settings of each call before it runs, unless they lie on a GPU.
     """
 
+    if name is not None and not isinstance(name, str):
+        raise ArgumentError(f"tlm.operator: name= is a string, got {name!r}")
+    if check is not None and not callable(check):
+        raise ArgumentError(f"tlm.operator: check= is a function, got {check!r}")
+
     def made(fn: Callable[..., Tensor]) -> FormulaOperator:
-        found = name or fn.__name__
+        if not callable(fn):
+            raise ArgumentError(f"tlm.operator takes a function of symbolic tensors, got {fn!r}")
+        found = name or getattr(fn, "__name__", type(fn).__name__)
         return FormulaOperator(fn, found if NAME.fullmatch(found) else "operator", scalars, check)
 
     return made if function is None else made(function)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..ir.nodes import row_major
-from .arrays import Shape, Spec, address, contiguous, laid_out, numpy_dtype
+from .arrays import Shape, Spec, address, contiguous, laid_out, numpy_dtype, shares_memory
 from .foreign import Back, empty, writable
 from .products import Problem
 
@@ -86,3 +86,5 @@ def check_out(out: Any, shape: Shape, dtype: np.dtype[Any]) -> None:
         raise ArgumentError(f"out= has dtype {out.dtype}, the result has dtype {dtype}")
     if not out.flags.writeable:
         raise ArgumentError("out= is read-only")
+    if shares_memory(out.shape, out.strides):
+        raise ArgumentError(f"out= has elements that share their memory: its strides are {out.strides}")

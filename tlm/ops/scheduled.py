@@ -25,13 +25,15 @@ class Scheduled:
         self.problem = problem
         self.plan = plan
         self.target = target
-        self.program: Program = apply_steps(problem.program, plan.steps)
+        self.original: Program = problem.program
+        """The loop nest before scheduling."""
+        self.program: Program = apply_steps(self.original, plan.steps)
         """The loop nest after scheduling."""
 
     @cached_property
     def history(self) -> tuple[tuple[Step, Program], ...]:
         """Every step with the program after it."""
-        program, out = self.problem.program, []
+        program, out = self.original, []
         for step in self.plan.steps:
             program = apply_steps(program, (step,))
             out.append((step, program))

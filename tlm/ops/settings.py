@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+from ..backend.openmp import MOST_THREADS, startable
 from ..errors import ArgumentError
 from ..model.config import SAMPLES
 from ..model.files import digest
@@ -29,7 +30,8 @@ def _at_least(name: str, value: Any, least: float) -> None:
         raise ArgumentError(f"{name} is a number of at least {least}, got {value!r}")
 
 
-def _whole(name: str, value: Any, least: int) -> None:
+def whole(name: str, value: Any, least: int) -> None:
+    """ArgumentError where `value` is no integer of at least `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ArgumentError(f"{name} is an integer of at least {least}, got {value!r}")
 
@@ -51,7 +53,7 @@ class Random:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _whole("Random.seed", self.seed, 0)
+        whole("Random.seed", self.seed, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,10 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.trials is not None:
-            _whole("Search.trials", self.trials, 1)
+            whole("Search.trials", self.trials, 1)
         if self.seconds is not None:
             _at_least("Search.seconds", self.seconds, 0)
-        _whole("Search.seed", self.seed, 0)
+        whole("Search.seed", self.seed, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,12 @@ class Generate:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _whole("Generate.samples", self.samples, 1)
+        whole("Generate.samples", self.samples, 1)
         if self.samples > MOST_SAMPLES:
             raise ArgumentError(f"Generate.samples is at most {MOST_SAMPLES}, got {self.samples}")
-        _whole("Generate.measure", self.measure, 0)
+        whole("Generate.measure", self.measure, 0)
         _at_least("Generate.temperature", self.temperature, 1e-3)
-        _whole("Generate.seed", self.seed, 0)
+        whole("Generate.seed", self.seed, 0)
         if self.measure > self.samples:
             raise ArgumentError(
                 f"Generate.measure is at most samples, got measure={self.measure} of samples={self.samples}"
@@ -140,16 +142,23 @@ def weights_digest(kind: str = "cpu") -> str:
     return digest(Path(__file__).parents[1] / "model" / "weights" / f"{kind}.safetensors")
 
 
+def check_threads(threads: Any) -> None:
+    """ArgumentError where `threads=` is neither None nor a number of threads."""
+    if threads is None:
+        return
+    whole("threads=", threads, 1)
+    if threads > MOST_THREADS:
+        raise ArgumentError(f"threads= is at most {MOST_THREADS}, got {threads}")
+
+
 def machine(target: Any, threads: int | None) -> Target:
     """The target that `target=` and `threads=` name.
 
     "cpu" is this machine; the name of a CPU level is this machine restricted to it, or a common machine of
-    that level where this one lacks it. `threads` defaults to what the process may use.
+    that level where this one lacks it. `threads` defaults to what the process may use, and may be more;
+    ArgumentError where this process cannot start so many.
     """
-    if threads is not None and (
-        isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1
-    ):
-        raise ArgumentError(f"threads= is an integer of at least 1, got {threads!r}")
+    check_threads(threads)
     if isinstance(target, Target):
         found = target
     elif isinstance(target, str):
@@ -158,7 +167,13 @@ def machine(target: Any, threads: int | None) -> Target:
         raise ArgumentError(f"target= is 'cpu', the name of a level, or a tlm.Target, got {target!r}")
     if found.kind == "cuda" and threads is not None:
         raise ArgumentError(f"threads= is of CPUs; {found.name} has its own, got {threads}")
-    return found if threads is None else found.with_threads(int(threads))
+    found = found if threads is None else found.with_threads(int(threads))
+    if found.threads > host().threads and found.runs_here() and not startable(found.threads):
+        raise ArgumentError(
+            f"this process cannot start {found.threads} threads: at most {MOST_THREADS}, if its memory and "
+            f"the system's limits allow; it may use {host().threads} CPUs"
+        )
+    return found
 
 
 def _named(name: str) -> Target:

@@ -68,11 +68,17 @@ class Window:
         return position // self.holes, conditions
 
 
+def _index(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError(f"{value} is no integer")
+    return operator.index(value)
+
+
 def integers(name: str, what: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
     """`value` for each of `rank` axes: one integer for all, or one an axis."""
     listed = value if isinstance(value, (tuple, list)) else (value,) * rank
     try:
-        found = tuple([operator.index(v) for v in listed])
+        found = tuple([_index(v) for v in listed])
     except TypeError:
         found = ()
     if len(found) != rank or any(v < least for v in found):
@@ -99,9 +105,9 @@ def paddings(name: str, padding: Any, windows: Sequence[Window]) -> list[Window]
     listed = padding if isinstance(padding, (tuple, list)) else (padding,) * len(windows)
     try:
         pairs = [
-            (operator.index(p[0]), operator.index(p[1]))
+            (_index(p[0]), _index(p[1]))
             if isinstance(p, (tuple, list)) and len(p) == 2
-            else (operator.index(p), operator.index(p))
+            else (_index(p), _index(p))
             for p in listed
         ]
     except TypeError:
