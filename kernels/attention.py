@@ -10,12 +10,12 @@ products sum into tiles of registers; keys are turned once a head, so that the l
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
 import tlm
+from tlm.cli.examples import main
 
 ROWS, VECTORS = 6, 2
 """The register tile of both products."""
@@ -108,4 +108,4 @@ def operands(time: int, heads: int, width: int) -> tuple[np.ndarray, np.ndarray,
 
 
 if __name__ == "__main__":
-    check(*[int(x) for x in sys.argv[1:]] or (128, 12, 64))
+    main(check, TIME=128, HEADS=12, WIDTH=64)

@@ -11,12 +11,12 @@ right edge from those inside, and leaves out of each what lies beyond the image.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
 import tlm
+from tlm.cli.examples import main
 
 PIXELS = 14
 """Pixels of the register tile: 28 sums with two vectors of channels. Most widths are multiples of 7."""
@@ -95,4 +95,4 @@ def operands(h: int, w: int, c: int, o: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 if __name__ == "__main__":
-    check(*[int(x) for x in sys.argv[1:]] or (56, 56, 64, 64))
+    main(check, H=56, W=56, C=64, O=64)

@@ -10,12 +10,12 @@ vectors of weights stay in registers while the image runs by. From memory each p
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
 import tlm
+from tlm.cli.examples import main
 
 PIXELS = 4
 """Pixels of the register tile: with two vectors of channels, 8 sums beside 18 vectors of weights."""
@@ -102,4 +102,4 @@ def operands(h: int, w: int, c: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 if __name__ == "__main__":
-    check(*[int(x) for x in sys.argv[1:]] or (112, 112, 32))
+    main(check, H=112, W=112, C=32)

@@ -10,12 +10,12 @@ instructions (the merge of the lanes, a root); with two rows in turns, one compu
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
 import tlm
+from tlm.cli.examples import main
 
 ROWS = 2
 """Rows whose stages take turns."""
@@ -82,4 +82,4 @@ def operands(rows: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 if __name__ == "__main__":
-    check(*[int(x) for x in sys.argv[1:]] or (128, 768))
+    main(check, ROWS=128, N=768)

@@ -10,12 +10,12 @@ read in order.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
 import tlm
+from tlm.cli.examples import main
 
 ROWS = 8
 """Rows of the register tile: with two vectors of columns, 16 independent sums hide the latency of an FMA."""
@@ -80,4 +80,4 @@ def operands(m: int, k: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 if __name__ == "__main__":
-    check(*[int(x) for x in sys.argv[1:]] or (512, 512, 512))
+    main(check, M=512, K=512, N=512)

@@ -10,12 +10,12 @@ each lane of a few vectors has a total of its own, each chunk starts new ones, a
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
 import tlm
+from tlm.cli.examples import main
 
 PARTS = 8
 """Parts of the array that threads share."""
@@ -69,4 +69,4 @@ def operands(n: int) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    check(*[int(x) for x in sys.argv[1:]] or (1 << 22,))
+    main(check, N=1 << 22)

@@ -10,12 +10,12 @@ one row waits for that, the instructions of the next one run.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
 import tlm
+from tlm.cli.examples import main
 
 ROWS = 2
 """Rows whose stages take turns."""
@@ -80,4 +80,4 @@ def operands(rows: int, n: int) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    check(*[int(x) for x in sys.argv[1:]] or (512, 512))
+    main(check, ROWS=512, N=512)

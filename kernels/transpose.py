@@ -10,12 +10,12 @@ along one axis and written in whole vectors along the other; between the two it 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 
 import tlm
+from tlm.cli.examples import main
 
 BLOCK = 8
 """Tiles of columns that are walked together, so that the rows in use stay few."""
@@ -64,4 +64,4 @@ def operands(m: int, n: int) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    check(*[int(x) for x in sys.argv[1:]] or (2048, 2048))
+    main(check, M=2048, N=2048)
