@@ -1,44 +1,43 @@
-"""Looking up measured schedules: the reason where there is none, and the coverage of a model."""
+"""Looking up measured schedules: the fastest one, or the reason why there is none."""
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import pytest
 
-from tlm.errors import TlmWarning
 from tlm.ir.build import Builder
 from tlm.ir.nodes import op
-from tlm.measure.lookup import best_choices, coverage
+from tlm.measure.lookup import look_up
 from tlm.measure.store import Store
 
 from .helpers import TARGET, failed, matmul, record
 
 
-def test_the_best_is_found_without_a_warning(tmp_path: Path):
-    with Store(tmp_path / "s") as store, warnings.catch_warnings():
-        warnings.simplefilter("error")
+def test_the_fastest_is_found(tmp_path: Path):
+    with Store(tmp_path / "s") as store:
         store.add([failed(), record(choices=(1,), seconds=(2.0,)), record(choices=(2,), seconds=(1.0,))])
-        assert best_choices(store, matmul(), TARGET) == (2,)
+        found = look_up(store, matmul(), TARGET)
+        assert found.record is not None
+        assert found.record.choices == (2,)
+        assert found.reason == ""
 
 
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
         ([], "is empty"),
-        ([failed(), failed(), failed(status="timeout")], r"all 3 records .* failed \(1 timeout, 2 wrong\)"),
+        ([failed(), failed(), failed(status="timeout")], "failed (1 timeout, 2 wrong)"),
         ([record(matmul(3, 3, 3))] * 2, "holds 2 records, but none of matmul"),
     ],
 )
-def test_the_case_is_told_once_with_counts_and_path(tmp_path: Path, rows: list, says: str):
+def test_the_reason_has_counts_and_the_path(tmp_path: Path, rows: list, says: str):
     with Store(tmp_path / "s") as store:
         store.add(rows)
-        with pytest.warns(TlmWarning, match=says) as caught:
-            assert best_choices(store, matmul(), TARGET) is None
-        assert len(caught) == 1
-        assert str(tmp_path / "s") in str(caught[0].message)
-        assert "default" in str(caught[0].message)
+        found = look_up(store, matmul(), TARGET)
+        assert found.record is None
+        assert says in found.reason
+        assert str(tmp_path / "s") in found.reason
 
 
 def part(name: str, moved: bool, x: str = "X") -> object:
@@ -50,11 +49,10 @@ def part(name: str, moved: bool, x: str = "X") -> object:
     return b.build()
 
 
-def test_coverage_counts_and_names_the_missed(tmp_path: Path):
+def test_names_do_not_count_and_operations_do(tmp_path: Path):
     with Store(tmp_path / "s") as store:
         store.add([record(matmul()), record(part("a", False)), failed(matmul(5, 5, 5))])
-        renamed = coverage(store, [part("b", False, "Z"), matmul(name="dense")], TARGET)
-        assert str(renamed) == "2 of 2 workloads found"
-        changed = coverage(store, [matmul(), part("tail", True), matmul(5, 5, 5, name="mm5")], TARGET)
-        assert str(changed).startswith("1 of 3 workloads found; missed: tail ")
-        assert "mm5" in str(changed)
+        for known in (part("b", False, "Z"), matmul(name="dense")):
+            assert look_up(store, known, TARGET).record is not None
+        for unknown in (part("tail", True), matmul(5, 5, 5, name="mm5")):
+            assert look_up(store, unknown, TARGET).record is None

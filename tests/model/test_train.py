@@ -23,7 +23,7 @@ from tlm.model.eval import evaluate
 from tlm.model.files import value_path
 from tlm.model.imagine import Effort
 from tlm.model.measured import read
-from tlm.model.shapes import PRODUCTS, Shape, held_out, training
+from tlm.model.shapes import PRODUCTS, Shape, all_held_out, held_out, training
 from tlm.model.train import Recipe, run_recipe
 from tlm.search.heuristic import heuristic
 from tlm.space.decide import at_random, run
@@ -202,7 +202,7 @@ def test_held_out_measurements_are_not_trained_on(tmp_path: Path, fake_measurer:
     path = tmp_path / "records.sqlite"
     shapes = [held_out()[0], Shape("x", 64, 96, 160)]
     collect(path, shapes=shapes, trials=6, targets=TARGETS[:1], measurer=fake_measurer)
-    hidden = module.held_out_keys(PRODUCTS)
+    hidden = module.keys(all_held_out(PRODUCTS))
     kept, _ = read(path, lambda program: module.canonical.key(program) not in hidden)
     assert [w.program for w in kept] == [shapes[1].program()]
 

@@ -213,6 +213,22 @@ def test_wrong_operands():
         row_norms(np.ones((2, 2), "f4"), schedule="fastest")
 
 
+def test_parameters_of_any_names():
+    """Operands whose buffers would be called the same, and settings without a name."""
+    one, two = np.ones(3, "f4"), np.full(3, 2, "f4")
+    lower = tlm.operator(lambda x, X: tlm.compute(x.shape, lambda i: x[i] - 3 * X[i]))
+    np.testing.assert_array_equal(lower(one, two, **PLAIN), one - 3 * two)
+    assert [b.name for b in lower.program(one, two).inputs] == ["X", "X2"]
+
+    @tlm.operator
+    def grouped(X0, *x):
+        return tlm.compute(X0.shape, lambda i: X0[i] - 3 * x[0][i] + 7 * x[1][i])
+
+    np.testing.assert_array_equal(grouped(one, two, one, **PLAIN), one - 3 * two + 7 * one)
+    with pytest.raises(ArgumentError, match=r"an operator has no \*\*kw: name each setting"):
+        tlm.operator(lambda x, **kw: tlm.compute(x.shape, lambda i: x[i]))(one, **PLAIN)
+
+
 def test_reads_outside_are_found():
     from tlm.errors import VerifyError
 

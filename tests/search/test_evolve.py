@@ -165,6 +165,11 @@ def test_progress_with_a_number_of_trials():
     assert middle.left == pytest.approx(20.0, abs=3.0)
 
 
+def test_a_store_may_hold_more_than_is_asked_for():
+    assert str(Progress(5, 9, 1, 0.5, 2.0, None)) == "5/9 measured, 1 failed, best 500 ms, 2 s"
+    assert str(Progress(88, 3, 1, 0.5, 2.0, None)) == "88 measured, 1 failed, best 500 ms, 2 s"
+
+
 def test_timing_the_fastest_again_is_reported_and_ends_in_time():
     clock, said = Clock(), []
 

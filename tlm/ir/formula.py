@@ -1,7 +1,7 @@
 """While a formula runs, it is being written down: == and the truth of its expressions mean nothing there.
 
-Nodes compare as structures, which programs need as keys. In a formula `i == j` would then be False for every
-element, so that comparing is refused there; `if`, `and` and `not` have no sense on expressions anywhere.
+Nodes compare as structures, which programs need as keys, and all of them are true. In a formula `i == j`
+would then be False for every element, and `if i < j` always be taken, so that both are refused there.
 """
 
 from __future__ import annotations

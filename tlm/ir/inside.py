@@ -52,6 +52,7 @@ def clamped(value: Expr, shapes: Mapping[str, tuple[int, ...]], extents: Mapping
 
 
 def _inside(expr: Expr, s: _Scope) -> Expr:
+    args: tuple[Expr, ...]
     match expr:
         case Load(buffer, indices, dtype):
             new = tuple([_inside(i, s) for i in indices])

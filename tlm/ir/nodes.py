@@ -72,14 +72,17 @@ class Buffer:
 class _Arithmetic:
     """Python operators on expressions, so that formulas and index arithmetic read as such.
 
-    == and != are those of structures, and refused inside of formulas (`formula.py`).
+    == and != are those of structures; they and the truth of an expression are refused inside of formulas
+    (`formula.py`).
     """
 
     __slots__ = ()
     __array_ufunc__ = None  # a numpy scalar on the left leaves the operation to the expression
 
     def __bool__(self) -> bool:
-        raise truth(self)
+        if running.formula:
+            raise truth(self)
+        return True
 
     def __add__(self, other: Expr | float) -> Expr:
         return binary("add", self, other)

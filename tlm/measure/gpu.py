@@ -23,7 +23,7 @@ class NVRTC:
 
     def versions(self) -> dict[str, str]:
         from .. import __version__
-        from ..backend.cuda.compiler import version
+        from ..backend.cuda.nvrtc import version
 
         return {"tlm": __version__, "backend": "nvrtc {}.{}".format(*version())}
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import RecordError, TlmWarning
 from ..ir.canonical import key as workload_key
 from ..ir.nodes import Program
 from ..target import Target
@@ -40,42 +37,3 @@ def look_up(store: Store, program: Program, target: Target) -> Found:
             f"{store.path} holds {counts.others} records, but none of {program.name} on this target: {names}",
         )
     return Found(None, f"{store.path} is empty")
-
-
-def best_choices(store: Store, program: Program, target: Target) -> tuple[int | str, ...] | None:
-    """The values of the fastest measured schedule; None after one warning: use the default schedule."""
-    try:
-        found = look_up(store, program, target)
-    except RecordError as e:
-        found = Found(None, str(e))
-    if found.record is not None:
-        return found.record.choices
-    warnings.warn(
-        f"no measured schedule for {program.name}: {found.reason}; the default schedule is used",
-        TlmWarning,
-        stacklevel=2,
-    )
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Which workloads of a model a store knows. Prints as "k of n workloads found", and the ones missed."""
-
-    found: tuple[str, ...]
-    missed: tuple[str, ...]
-
-    def __str__(self) -> str:
-        total = len(self.found) + len(self.missed)
-        text = f"{len(self.found)} of {total} workloads found"
-        return f"{text}; missed: {', '.join(self.missed)}" if self.missed else text
-
-
-def coverage(store: Store, programs: Sequence[Program], target: Target) -> Coverage:
-    """How many of `programs` have a measured schedule for `target`, and the names of those that have none."""
-    found: list[str] = []
-    missed: list[str] = []
-    for program in programs:
-        hit = look_up(store, program, target).record is not None
-        (found if hit else missed).append(f"{program.name} {workload_key(program)[:8]}")
-    return Coverage(tuple(found), tuple(missed))

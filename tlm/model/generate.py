@@ -36,12 +36,6 @@ class Sentence:
     probabilities: tuple[tuple[float, ...], ...]
     value: float | None = None
 
-    @property
-    def log_probability(self) -> float:
-        """Natural logarithm of the probability of the whole sentence."""
-        pairs = zip(self.decided.choices, self.probabilities, strict=True)
-        return float(sum(np.log(p[index]) for (_, index), p in pairs))
-
 
 def generate(
     programs: Sequence[Program],

@@ -35,7 +35,7 @@ from .imagine import Effort, Imagination, imagine_many
 from .infer import Network
 from .measured import Workload, fastest, read
 from .progress import Progress, silent
-from .shapes import LEARNED, Families, Work, all_held_out, draw, training
+from .shapes import LEARNED, Families, Work, draw, training
 
 _CHUNK = 40  # shapes of one job of the imagining processes
 _EARLY = 0.35  # share of shapes and steps in rounds whose model only has to propose what to measure
@@ -169,12 +169,8 @@ def _open(out: Path, recipe: Recipe, fleet: Fleet, resume: bool) -> None:
     plan.write_text(json.dumps(mine, indent=1) + "\n")
 
 
-def held_out_keys(families: Families) -> frozenset[str]:
-    """Canonical keys of the held-out programs: measurements of them are never trained on."""
-    return _keys(all_held_out(families))
-
-
-def _keys(works: Sequence[Work]) -> frozenset[str]:
+def keys(works: Sequence[Work]) -> frozenset[str]:
+    """Canonical keys of programs, such as those held out: measurements of these are never trained on."""
     return frozenset(canonical.key(work.program()) for work in works)
 
 
@@ -185,7 +181,7 @@ def _round(
     path = here / f"{fleet.kind}.safetensors"
     if path.exists() and path.with_suffix(".json").exists():
         return path
-    began, hidden = time.monotonic(), _keys(fleet.held_out)
+    began, hidden = time.monotonic(), keys(fleet.held_out)
     workloads, unused = read(
         store_path, lambda program: canonical.key(program) not in hidden, kind=fleet.kind,
         estimates=bool(fleet.estimates),

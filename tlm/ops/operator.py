@@ -319,7 +319,7 @@ def operator(
     def made(fn: Callable[..., Tensor]) -> FormulaOperator:
         if not callable(fn):
             raise ArgumentError(f"tlm.operator takes a function of symbolic tensors, got {fn!r}")
-        found = name or getattr(fn, "__name__", type(fn).__name__)
+        found = name or str(getattr(fn, "__name__", type(fn).__name__))
         return FormulaOperator(fn, found if NAME.fullmatch(found) else "operator", scalars, check)
 
     return made if function is None else made(function)

@@ -258,7 +258,7 @@ def _opened(settled: set[Key], limits: list[Limit], extents: Extents) -> Iterato
                 if any(
                     all(_is_settled(_reduced(k, limits, extents), settled) for k in form) for form in forms
                 ):
-                    yield _Equation(0, 0, {k: c for k, c in linear(x).items() if k})
+                    yield _Equation(0, 0, {k: c for k, c in linear(x).items() if k != ""})
 
 
 def _reduced(key: Key, limits: list[Limit], extents: Extents) -> Key:
@@ -291,7 +291,7 @@ def _joined(e: _Equation, settled: set[Key]) -> Iterator[_Equation]:
                 terms = {k: f * p for k, f in e.terms.items() if k != key}
                 for k, f in linear(y).items():
                     terms[k] = terms.get(k, 0) + c * f
-                yield _Equation(e.lo * p, e.hi * p, {k: f for k, f in terms.items() if f and k})
+                yield _Equation(e.lo * p, e.hi * p, {k: f for k, f in terms.items() if f and k != ""})
 
 
 def _quotient(x: Expr, n: int) -> Expr:

@@ -32,7 +32,8 @@ class Progress:
     again: bool = False
 
     def __str__(self) -> str:
-        total = "" if self.total is None else f"/{self.total}"
+        # A store may hold more of them than were asked for.
+        total = "" if self.total is None or self.total < self.done else f"/{self.total}"
         best = f"{1e3 * self.best:.4g} ms" if math.isfinite(self.best) else "none yet"
         left = "" if self.left is None else f", {self.left:.0f} s left"
         if self.again:
