@@ -31,11 +31,18 @@ def jax(monkeypatch, machine):
 
 @pytest.fixture(scope="session")
 def small_weights():
-    """Weights of an untrained model of the size `gpu_programs.SMALL`, of the names and shapes that a trained
-    one has."""
+    """Weights by dice of a model of the size `gpu_programs.SMALL`, of the names and shapes that a trained one
+    has; JAX would compile for seconds to make an untrained one."""
+    import numpy as np
     from flax import nnx
 
     from tests.cuda.gpu_programs import SMALL
-    from tlm.model.gpt import GPT, flatten
+    from tlm.model.gpt import GPT
 
-    return flatten(GPT(SMALL, nnx.Rngs(5)))
+    rng, model = np.random.default_rng(5), nnx.eval_shape(lambda: GPT(SMALL, nnx.Rngs(0)))
+    shapes = {
+        ".".join(map(str, path)): leaf.shape for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param))
+    }
+    return {
+        name: rng.normal(name.endswith("scale"), 0.1, shape).astype("f4") for name, shape in shapes.items()
+    }

@@ -46,6 +46,17 @@ def run(
     return rest, report
 
 
+def multiplied(
+    program: Program, target: Target = SM_80, seed: int = 0, passes: Any = shim.PASSES, vectors: bool = True
+) -> tuple[Source, shim.Report]:
+    """Assert that the text of a product gives what numpy does, bit for bit; sooner than the interpreter."""
+    source, given = emit(program, target, vectors=vectors), values(program, seed)
+    (got, *_), report = run(source, given, passes)
+    right = given[0].astype("f4") @ given[1].astype("f4")
+    np.testing.assert_array_equal(got.astype("f4"), right.astype(got.dtype).astype("f4"))
+    return source, report
+
+
 def check(
     program: Program, target: Target = SM_80, seed: int = 0, exact: bool = True, inputs: Any = None
 ) -> tuple[Source, shim.Report]:

@@ -46,7 +46,7 @@ def halves(count: int, seed: int) -> Iterator[Program]:
     rng = Random(seed)
     for n in range(count):
         dtype = (ml_dtypes.bfloat16, np.float16)[n % 2]
-        m, k, width = (rng.choice((16, 17, 32, 40, 70)) for _ in range(3))
+        m, k, width = (rng.choice((16, 17, 24, 40)) for _ in range(3))
         a, b = np.empty((m, k), dtype), np.empty((k, width), dtype)
         if n % 3 == 1:
             b = np.empty((width, k), dtype).T

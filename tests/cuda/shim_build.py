@@ -153,12 +153,10 @@ def build(text: str) -> Library:
     made = STATIC.sub(r"__shared__\1 = {};", DYNAMIC.sub(r'extern \1\2[] __asm__("tlm_shim_dynamic");', text))
     entries = "\n".join(f"TLM_SHIM_KERNEL({name})" for name in kernels)
     source = f'#include "tlm_shim.h"\n#line 1 "{LABEL}"\n{made}\n#line 1 "launch"\n{entries}\nTLM_SHIM_END\n'
-    objects = path.with_suffix(".o")
     # g++ looks for the read header in the first folder, and in the second for what cannot be read ahead.
     flags = (*KERNEL_FLAGS, *machine_flags(), f"-I{headers()}", f"-I{SOURCES}")
-    _compile(["g++", *flags, "-x", "c++", "-", "-c", "-o", str(objects)], source)
-    _compile(["g++", "-shared", "-nostdlib", str(objects), str(runtime()), "-o", str(path)])
-    objects.unlink()
+    linked = ("-shared", "-nostdlib", "-x", "none", str(runtime()), "-o", str(path))
+    _compile(["g++", *flags, "-x", "c++", "-", *linked], source)
     library = Library(path, text, kernels, ctypes.CDLL(str(path)))
     _LIBRARIES[key] = library
     return library

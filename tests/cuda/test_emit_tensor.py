@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cuda import programs
-from tests.cuda.emitted import check
+from tests.cuda.emitted import multiplied
 from tlm.backend.cuda.emitter import emit
 from tlm.errors import BackendError, ScheduleError
 from tlm.ir.build import Builder
@@ -33,14 +33,14 @@ from tlm.target import Target
 def test_a_product_by_matrix_instructions(dtype, depth, turned, calls):
     sizes = dict(m=36, n=20, k=40, warps=(2, 1), tiles=(1, 2))
     s = programs.tensor_product(**sizes, depth=depth, dtype=dtype, turned=turned)
-    source, _ = check(s.program)
+    source, _ = multiplied(s.program)
     assert all(c in source.text for c in calls)
 
 
 def test_factors_whose_rows_are_not_aligned_come_element_by_element():
     s = programs.tensor_product(m=64, n=32, k=32)
     s.storage_align("A_s", 3, 2, 1)
-    source, _ = check(s.program)
+    source, _ = multiplied(s.program)
     assert "load_matrix_x4" not in source.text
     assert "load_matrix_x2_trans(" in source.text
 

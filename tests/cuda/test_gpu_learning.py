@@ -246,7 +246,7 @@ def test_a_judgement_by_estimate_says_so_and_stores_nothing(tmp_path: Path, smal
     path = tmp_path / "m" / "cuda.safetensors"
     weights.save(path, small_weights, SMALL, {})
     dice_value_model().save(value_path(path))
-    shapes = list(islice(draw(3, {"small": GPU_FAMILIES["small"]}, 2_000_000), 2))
+    shapes = list(islice(draw(3, {"small": GPU_FAMILIES["small"]}, 2_000_000), 1))
     how: dict[str, Any] = dict(
         shapes=shapes, trials=10, target=SM_90, search=search, heuristic=heuristic, measurer=Modelled,
         estimates=NAME, rows=tmp_path / "rows.jsonl",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tlm
 from tests.cuda import programs, shim
-from tests.cuda.emitted import SM_80, check
+from tests.cuda.emitted import SM_80, check, multiplied
 from tlm.backend.cuda.emitter import emit
 from tlm.backend.cuda.values import Values
 from tlm.errors import RecordError, ScheduleError
@@ -149,20 +149,20 @@ def test_rows_alone_say_how_pieces_change_places():
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("stages", [1, 3])
 def test_matrices_are_stored_and_loaded_without_conflicts(turned, stages):
-    source, report = check(tiles(turned=turned, stages=stages).program)
+    source, report = multiplied(tiles(turned=turned, stages=stages).program)
     reads, writes = report.total.shared_reads, report.total.shared_writes
     assert reads.transactions == reads.ideal > 0
     assert writes.transactions == writes.ideal > 0
     assert "load_matrix_x4(" in source.text
     if not turned and stages == 1:
-        dense = check(tiles(swap=False).program)[1].total.shared_reads
+        dense = multiplied(tiles(swap=False).program)[1].total.shared_reads
         assert dense.transactions > dense.ideal == reads.ideal
 
 
 @needs_shim
 def test_tails_of_swizzled_tiles_are_zero():
-    check(tiles(m=50, n=29, k=38, stages=2).program)
-    check(tiles("f16", turned=True, m=50, n=29, k=37).program)
+    multiplied(tiles(m=50, n=29, k=38, stages=2).program)
+    multiplied(tiles("f16", turned=True, m=50, n=29, k=37).program)
 
 
 @needs_shim

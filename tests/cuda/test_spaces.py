@@ -96,7 +96,7 @@ def _vocabulary_of(program, seed):
 )
 def test_large_products_stay_within_the_limits(shape, name):
     program, target = product(shape, 0), Target(name)
-    for decide in (heuristic, *[at_random(Random(seed)) for seed in range(5)]):
+    for decide in (heuristic, *[at_random(Random(seed)) for seed in range(3)]):
         programs.within(apply(program, run(space_for(program, target), decide).steps), target)
 
 
@@ -109,7 +109,7 @@ def test_large_products_of_halves_stay_within_the_limits(shape):
         tlm.ops.matmul.program(a, b),
         tlm.ops.matmul.program(batch, np.empty((2, k, n), np.float16)),
     ):
-        for decide in (heuristic, *[at_random(Random(seed)) for seed in range(5)]):
+        for decide in (heuristic, *[at_random(Random(seed)) for seed in range(3)]):
             programs.within(apply(program, run(space_for(program, SM_90), decide).steps), SM_90)
 
 
@@ -121,7 +121,7 @@ def test_grids_beyond_the_limit_are_folded(rows):
         product((rows, 3, 2, 5), 0),
     )
     for program in programs_of:
-        for decide in (heuristic, *[at_random(Random(seed)) for seed in range(6)]):
+        for decide in (heuristic, *[at_random(Random(seed)) for seed in range(4)]):
             programs.within(apply(program, run(space_for(program, SM_90), decide).steps), SM_90)
 
 

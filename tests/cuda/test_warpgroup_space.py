@@ -10,8 +10,8 @@ import pytest
 
 import tlm
 from tests.cuda import shim
-from tests.cuda.emitted import run, values
-from tests.cuda.test_warpgroup import SM_90A, multiplied, needs_shim
+from tests.cuda.emitted import multiplied, run, values
+from tests.cuda.test_warpgroup import SM_90A, needs_shim
 from tlm.backend.cuda import runtime
 from tlm.backend.cuda.emitter import emit
 from tlm.errors import ScheduleError
@@ -123,7 +123,7 @@ def test_random_sentences_of_warpgroups(seed):
     found = decide(space_for(program, SM_90A), groups)
     assert replay(space_for(program, SM_90A), found.values) == found
     assert steps_from_json(steps_to_json(found.steps)) == found.steps
-    multiplied(apply(program, found.steps))
+    multiplied(apply(program, found.steps), SM_90A)
 
 
 def test_a_model_reads_such_sentences():
@@ -195,7 +195,7 @@ def test_short_sums_take_the_other_form(k: int):
     a, b = np.empty((256, k), np.float16), np.empty((k, 256), np.float16)
     program = tlm.ops.matmul.program(a, b)
     rng = Random(k)
-    for pick in (heuristic, *[at_random(rng)] * 12):
+    for pick in (heuristic, *[at_random(rng)] * 4):
         decided = decide(space_for(program, SM_90A), pick)
         assert "groups" not in decided.values
         apply(program, decided.steps)
