@@ -23,7 +23,7 @@ from tlm.model.files import value_path
 from tlm.model.generate import generate
 from tlm.model.infer import Network, probabilities
 from tlm.model.shapes import Shape
-from tlm.space.decide import replay
+from tlm.space.decide import Decided, replay
 from tlm.space.spaces import space_for
 from tlm.target import Target
 
@@ -85,9 +85,22 @@ def test_sentences_share_what_they_have_in_common_and_nothing_more(network: Netw
         session = network.start([vectors(sentence.prompt)])
         for (choice, index), chances in zip(sentence.decided.choices, sentence.probabilities, strict=True):
             embedded = network.embed(options.dense(options.pack([choice])))
-            scores = session.scores(np.array([0]), [choice.name], embedded, [len(embedded)])[0]
+            scores = session.scores(np.array([0]), [choice.name], embedded, [len(embedded)])
             np.testing.assert_allclose(probabilities(scores), chances, rtol=0, atol=1e-9)
             session.pick(np.array([0]), embedded[[index]])
+
+
+def test_what_is_given_up_early_would_not_have_been_kept(network: Network, monkeypatch: pytest.MonkeyPatch):
+    programs = [s.program() for s in SHAPES]
+
+    def written() -> list[list[Decided]]:
+        made = generate(programs, TARGETS[0], samples=4, seed=2, network=network)
+        return [[s.decided for s in sentences] for sentences in made]
+
+    quick = written()
+    monkeypatch.setattr("tlm.model.generate._late", lambda row, draws, samples: set())
+    assert written() == quick
+    assert any(len(sentences) == 4 for sentences in quick)
 
 
 def test_arguments_are_checked(network: Network):

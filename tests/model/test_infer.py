@@ -48,7 +48,7 @@ def one_by_one(network: Network, prompt: np.ndarray) -> list[np.ndarray]:
     out = []
     for choice, index in zip(CHOICES, PICKED, strict=True):
         embedded = network.embed(options.dense(options.pack([choice])))
-        out += session.scores(only, [choice.name], embedded, [len(choice.options)])
+        out.append(session.scores(only, [choice.name], embedded, [len(choice.options)]))
         session.pick(only, embedded[[index]])
     return out
 
@@ -90,18 +90,19 @@ def test_lockstep_equals_one_by_one_when_sentences_end_early(network: Network) -
     alone = [one_by_one(network, p) for p in many]
     session = network.start(many)
     for step, (choice, index) in enumerate(zip(CHOICES, PICKED, strict=True)):
-        numbers = np.array([0, 1, 2] if step == 0 else [0, 2])
+        numbers = np.array([0, 1, 2] if step == 0 else [0, 1] if step < len(CHOICES) - 1 else [1])
         count = len(choice.options)
         embedded = network.embed(options.dense(options.pack([choice] * len(numbers))))
         scores = session.scores(numbers, [choice.name] * len(numbers), embedded, [count] * len(numbers))
-        for number, row in zip(numbers, scores, strict=True):
+        for number, row in zip(numbers, scores.reshape(len(numbers), count), strict=True):
             np.testing.assert_allclose(row, alone[number][step], atol=1e-12)
         session.pick(numbers, embedded[np.arange(len(numbers)) * count + index])
 
 
 def test_first_of_equal_scores_wins() -> None:
-    assert best(np.array([0.5, 1.0, 1.0 + 1e-9])) == 1
-    assert best(np.array([0.5, 1.0, 1.001])) == 2
+    assert best(np.array([0.5, 1.0, 1.0 + 1e-9])) == [1]
+    assert best(np.array([0.5, 1.0, 1.001])) == [2]
+    assert best(np.array([2.0, 1.0, 1.0 + 1e-9, 0.0, 5.0]), [1, 2, 2]) == [0, 0, 1]
 
 
 def test_limits_are_errors(network: Network) -> None:

@@ -8,7 +8,6 @@ from ..errors import BackendError
 from ..ir.nodes import Program
 from ..lower import lower
 from ..target import Target
-from . import cache as store
 from .kernel import Kernel
 
 if TYPE_CHECKING:
@@ -35,13 +34,16 @@ def compile(program: Program, target: Target, *, cache: bool = True) -> Kernel:
 
 
 def cross_compile(program: Program, target: Target) -> tuple[Module, bytes]:
-    """(module, object file) of a scheduled program for any CPU target, without running it."""
+    """(module, object file) of a scheduled program for any CPU target, without running it.
+
+    The object file is whole: it brings along what kernels of this process share.
+    """
     _need_cpu(target)
     from .llvm import codegen
     from .llvm.emitter import emit
 
     module = emit(lower(program, target), target, vector_math=target.runs_here())
-    return module, codegen.object_code(module.text, target)
+    return module, codegen.object_code(module.standalone, target)
 
 
 def assembly(module: Module, target: Target) -> str:
@@ -62,11 +64,4 @@ def _generate(program: Program, target: Target, cached: bool) -> tuple[Program, 
 
     lowered = lower(program, target)
     module = emit(lowered, target)
-    if not (cached and store.enabled()):
-        return lowered, module, codegen.object_code(module.text, target)
-    key = store.key(module.text, target, codegen.versions())
-    code = store.load(key)
-    if code is None:
-        code = codegen.object_code(module.text, target)
-        store.save(key, code)
-    return lowered, module, code
+    return lowered, module, codegen.kept_code(module.text, target, cached)

@@ -30,6 +30,12 @@ class Layout:
         whole, part = divmod(offset, self.lanes * self.stride)
         return whole * self.lanes * self.stride + part % self.stride, part // self.stride
 
+    def slots(self, size: int) -> list[int]:
+        """Offsets of the first lanes of all vectors of a buffer of `size` elements, in order."""
+        step = self.lanes * self.stride
+        starts = range(0, size, step)
+        return [first for at in starts for first in range(at, min(at + self.stride, size))]
+
 
 def place(stmt: Stmt, room: int = STACK_TOTAL) -> Stmt:
     """`stmt` with dead temporaries gone and the others in the fastest memory that can hold them."""

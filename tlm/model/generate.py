@@ -8,8 +8,9 @@ written: choices that are each likely need not go together, and only a whole sen
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -17,9 +18,9 @@ from ..errors import ArgumentError
 from ..ir.nodes import Program
 from ..lang import options
 from ..lang.encode import Prompt, prompt, vectors
-from ..space.choice import Choice
+from ..space.choice import Choice, Value
 from ..space.decide import Decided, run_many
-from ..space.spaces import space_for
+from ..space.spaces import spaces_of
 from ..target import Target
 from .infer import Floats, Network, Session, best, probabilities
 from .value import ValueModel
@@ -61,11 +62,14 @@ def generate(
         network, value = load(shipped(target.kind)), value or load_value(shipped(target.kind))
     # Some of what is drawn was said before: about half, of a model that is sure of itself.
     draws = 1 if samples == 1 else 1 + 2 * (samples - 1)
-    sentences = _lockstep(network, programs, draws, target, temperature, seed)
+    sentences = _lockstep(network, programs, draws, samples, target, temperature, seed)
     found = []
     for first in range(0, len(sentences), draws):
-        different = {s.decided.values: s for s in reversed(sentences[first : first + draws])}
-        kept = [s for s in sentences[first : first + draws] if different[s.decided.values] is s][:samples]
+        different: dict[tuple[Value, ...], Sentence] = {}
+        for s in sentences[first : first + draws]:
+            if s is not None:
+                different.setdefault(s.decided.values, s)
+        kept = list(different.values())[:samples]
         found.append(kept if value is None else ranked(kept, value))
     return found
 
@@ -79,8 +83,15 @@ def ranked(sentences: Sequence[Sentence], value: ValueModel) -> list[Sentence]:
 
 
 def _lockstep(
-    net: Network, programs: Sequence[Program], draws: int, target: Target, temperature: float, seed: int
-) -> list[Sentence]:
+    net: Network,
+    programs: Sequence[Program],
+    draws: int,
+    samples: int,
+    target: Target,
+    temperature: float,
+    seed: int,
+) -> list[Sentence | None]:
+    """`draws` sentences of each program; None for one that is not of the first `samples` different ones."""
     prompts = [prompt(program, target) for program in programs]
     session = net.start([vectors(p) for p in prompts], draws)
     total = len(programs) * draws
@@ -89,52 +100,75 @@ def _lockstep(
     seen: list[list[tuple[float, ...]]] = [[] for _ in range(total)]
     row = [n - n % draws for n in range(total)]  # of the session: the first sentence that has said the same
 
-    def decide(waiting: list[tuple[int, Choice]]) -> list[int]:
+    def decide(waiting: list[tuple[int, Choice]]) -> list[int | None]:
         choices = {row[number]: choice for number, choice in waiting}
-        scores, embedded, first = _scores(net, session, choices)
-        answers = _answers(
-            [row[number] for number, _ in waiting], [random[n] for n, _ in waiting], scores, temperature
-        )
-        chances = {r: tuple(probabilities(s).tolist()) for r, s in scores.items()}
+        embedded, asked = _asked(net, session, choices, temperature)
+        answers: list[int | None] = []
         said: dict[tuple[int, int], int] = {}
-        for (number, _), answer in zip(waiting, answers, strict=True):
-            seen[number].append(chances[row[number]])
+        for number, _ in waiting:
+            old, generator = asked[row[number]], random[number]
+            answer = old.likeliest if generator is None else bisect_left(old.below, generator.random())
+            answers.append(answer)
+            seen[number].append(old.chances)
             row[number] = said.setdefault((row[number], answer), number)
+        late = _late(row, draws, samples)
+        said = {spoken: new for spoken, new in said.items() if new not in late}
         split = [(old, new) for (old, _), new in said.items() if old != new]
         if split:
             session.fork(*np.array(split).T)
-        picked = np.array([first[old] + answer for old, answer in said])
+        picked = np.array([asked[old].first + answer for old, answer in said])
         session.pick(np.array(list(said.values())), embedded[picked])
-        return answers
+        return [
+            None if row[number] in late else answer
+            for (number, _), answer in zip(waiting, answers, strict=True)
+        ]
 
-    decided = run_many([space_for(program, target) for program in programs for _ in range(draws)], decide)
+    makers = [spaces_of(program, target) for program in programs]
+    decided = run_many([made() for made in makers for _ in range(draws)], decide)
     return [
-        Sentence(prompts[n // draws], d, tuple(s)) for n, (d, s) in enumerate(zip(decided, seen, strict=True))
+        None if d is None else Sentence(prompts[n // draws], d, tuple(s))
+        for n, (d, s) in enumerate(zip(decided, seen, strict=True))
     ]
 
 
-def _scores(
-    net: Network, session: Session, choices: dict[int, Choice]
-) -> tuple[dict[int, Floats], Floats, dict[int, int]]:
-    """Of the next choice of each row: scores of its options; embeddings of all options; each row's first."""
+def _late(row: Sequence[int], draws: int, samples: int) -> set[int]:
+    """The rows whose sentences come after `samples` of the same program that are different already."""
+    late: set[int] = set()
+    for first in range(0, len(row), draws):
+        late.update(list(dict.fromkeys(row[first : first + draws]))[samples:])
+    return late
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The next choice of a row: its options' probabilities; the likeliest; what a draw of each is above, at
+    the temperature in force; and the place of the first in the table of embeddings."""
+
+    chances: tuple[float, ...]
+    likeliest: int
+    below: list[float]
+    first: int
+
+
+def _asked(
+    net: Network, session: Session, choices: dict[int, Choice], temperature: float
+) -> tuple[Floats, dict[int, _Asked]]:
+    """Of the next choice of each row: the embeddings of all options, and what the model says of them."""
+    # Those who stand before the same choice often do so with the same object: its options are read once.
+    distinct = list({id(choice): choice for choice in choices.values()}.values())
+    sizes = [len(choice.options) for choice in distinct]
+    firsts = {id(choice): first for choice, first in zip(distinct, accumulate([0, *sizes]), strict=False)}
+    table = net.embed(options.dense(options.pack(distinct)))
+
     asked = list(choices.values())
     counts = [len(choice.options) for choice in asked]
-    embedded = net.embed(options.dense(options.pack(asked)))
-    scores = session.scores(np.array(list(choices)), [choice.name for choice in asked], embedded, counts)
-    first = dict(zip(choices, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
-    return dict(zip(choices, scores, strict=True)), embedded, first
-
-
-def _answers(
-    rows: Sequence[int],
-    random: Sequence[np.random.Generator | None],
-    scores: Mapping[int, Floats],
-    temperature: float,
-) -> list[int]:
-    """For each sentence, in row `rows`: the likeliest option, or where it has a generator one drawn."""
-    likeliest = {row: best(s) for row, s in scores.items()}
-    below = {row: np.cumsum(probabilities(s / temperature))[:-1].tolist() for row, s in scores.items()}
-    return [
-        likeliest[row] if generator is None else bisect_left(below[row], generator.random())
-        for row, generator in zip(rows, random, strict=True)
-    ]
+    rows = [firsts[id(choice)] + n for choice in asked for n in range(len(choice.options))]
+    scores = session.scores(np.array(list(choices)), [choice.name for choice in asked], table[rows], counts)
+    chances = probabilities(scores, counts).tolist()
+    tempered = chances if temperature == 1 else probabilities(scores / temperature, counts).tolist()
+    out, at = {}, 0
+    for (row, choice), count, top in zip(choices.items(), counts, best(scores, counts), strict=True):
+        below = list(accumulate(tempered[at : at + count - 1]))
+        out[row] = _Asked(tuple(chances[at : at + count]), top, below, firsts[id(choice)])
+        at += count
+    return table, out

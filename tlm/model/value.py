@@ -18,6 +18,7 @@ from ..errors import RecordError
 from ..lang import features
 from ..lang.encode import Prompt
 from ..lang.features import Picked
+from .serial import alone
 
 Floats = NDArray[np.float32]
 
@@ -50,14 +51,18 @@ class ValueModel:
         return np.asarray(each.mean(0) - caution * each.std(0))
 
     def predict(self, x: Floats, dtype: type[np.floating] = np.float32) -> NDArray[np.floating]:
-        """The prediction of each network, (E, n), for the used columns of n programs."""
+        """The prediction of each network, (E, n), for the used columns of n programs.
+
+        In f64, for the few programs of one call, in one thread.
+        """
+        product = alone if dtype == np.float64 else np.matmul
         h = ((x - self.mean) * self.scale).astype(dtype)
         w = {name: array.astype(dtype, copy=False) for name, array in self.weights.items()}
         out = []
         for e in range(len(w["w1"])):
-            y = np.maximum(h @ w["w1"][e] + w["b1"][e], 0)
-            y = np.maximum(y @ w["w2"][e] + w["b2"][e], 0)
-            out.append((y @ w["w3"][e] + w["b3"][e])[:, 0])
+            y = np.maximum(product(h, w["w1"][e]) + w["b1"][e], 0)
+            y = np.maximum(product(y, w["w2"][e]) + w["b2"][e], 0)
+            out.append((product(y, w["w3"][e]) + w["b3"][e])[:, 0])
         return np.stack(out)
 
     def save(self, path: Path) -> None:

@@ -93,7 +93,7 @@ class Kernel(Scheduled):
 
     @cached_property
     def object(self) -> bytes:
-        """The object file."""
+        """The object file; its parallel loops call `tlm_team`, which the file that `save` writes has too."""
         return self._foreign[1] if self.compiled is None else self.compiled.object
 
     @cached_property
@@ -114,12 +114,8 @@ class Kernel(Scheduled):
             )
         if name is not None:
             check_name(name)
-        if name is None and self.compiled is not None:
-            module, code = self.compiled.module, self.compiled.object
-        elif name is None:
-            module, code = self._foreign
-        else:
-            module, code = cross_compile(replace(self.program, name=name), self.target)
+        named = self.program if name is None else replace(self.program, name=name)
+        module, code = cross_compile(named, self.target)
         plain = self.problem.program
         return save_files(directory, Ahead(plain, self.target, module, code, name or "kernel"))
 

@@ -13,7 +13,7 @@ from .choice import Choice, Space, Value
 
 Picked = tuple[tuple[Choice, int], ...]
 Decide = Callable[[Choice, Picked], int]
-DecideMany = Callable[[list[tuple[int, Choice]]], list[int]]
+DecideMany = Callable[[list[tuple[int, Choice]]], Sequence[int | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +41,34 @@ def run(space: Space, decide: Decide) -> Decided:
         return Decided(tuple(picked), end.value)
 
 
-def run_many(spaces: Sequence[Space], decide_many: DecideMany) -> list[Decided]:
-    """Advance all spaces in lockstep: each round, one call answers [(number of the space, choice), ...]."""
+def run_many(spaces: Sequence[Space], decide_many: DecideMany) -> list[Decided | None]:
+    """Advance all spaces in lockstep: each round, one call answers [(number of the space, choice), ...].
+
+    The answer None gives a sentence up: the space is asked no more, and None stands in its place.
+    """
     picked: list[list[tuple[Choice, int]]] = [[] for _ in spaces]
-    done: dict[int, tuple[Step, ...]] = {}
+    done: list[Decided | None] = [None] * len(spaces)
     waiting: list[tuple[int, Choice]] = []
-    for number, space in enumerate(spaces):
+
+    def advance(number: int, choice: Choice | None, index: int | None) -> None:
         try:
-            waiting.append((number, next(space)))
+            if choice is None or index is None:
+                waiting.append((number, next(spaces[number])))
+            else:
+                picked[number].append((choice, index))
+                waiting.append((number, spaces[number].send(index)))
         except StopIteration as end:
-            done[number] = end.value
+            done[number] = Decided(tuple(picked[number]), end.value)
+
+    for number in range(len(spaces)):
+        advance(number, None, None)
     while waiting:
-        answers, still = decide_many(waiting), []
-        for (number, choice), index in zip(waiting, answers, strict=True):
-            picked[number].append((choice, index))
-            try:
-                still.append((number, spaces[number].send(index)))
-            except StopIteration as end:
-                done[number] = end.value
-        waiting = still
-    return [Decided(tuple(p), done[n]) for n, p in enumerate(picked)]
+        asked = waiting.copy()
+        waiting.clear()
+        for (number, choice), index in zip(asked, decide_many(asked), strict=True):
+            if index is not None:
+                advance(number, choice, index)
+    return done
 
 
 def at_random(rng: Random) -> Decide:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..ir.nodes import Program
@@ -33,10 +34,15 @@ FAMILIES: tuple[tuple[Callable[[Program], Any], Callable[[Any, Target], Space]],
 
 def space_for(program: Program, target: Target) -> Space:
     """The space of `program` (unscheduled) on `target`; every sentence in it is a legal schedule."""
+    return spaces_of(program, target)()
+
+
+def spaces_of(program: Program, target: Target) -> Callable[[], Space]:
+    """What makes spaces of `program`, as many as are asked for, having read the program once."""
     if target.kind == "cuda":
-        return gpu_space_for(program, target)
+        return lambda: gpu_space_for(program, target)
     for read, space in FAMILIES:
         found = read(program)
         if found is not None:
-            return space(found, target)
-    return plain_space(program, target)
+            return partial(space, found, target)
+    return lambda: plain_space(program, target)

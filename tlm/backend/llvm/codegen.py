@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 
 from ...errors import BackendError
 from ...target import Target
+from .. import cache as store
 
 # LLVM contexts and target machines are not safe to share between threads.
 LOCK = threading.RLock()
@@ -69,6 +70,18 @@ def object_code(text: str, target: Target) -> bytes:
     """The object file of IR text."""
     with LOCK:
         return bytes(machine(target.isa, target.features).emit_object(parse(text, target)))
+
+
+def kept_code(text: str, target: Target, cached: bool) -> bytes:
+    """The object file of IR text, with `cached` from the disk where an earlier process has left it there."""
+    if not (cached and store.enabled()):
+        return object_code(text, target)
+    key = store.key(text, target, versions())
+    code = store.load(key)
+    if code is None:
+        code = object_code(text, target)
+        store.save(key, code)
+    return code
 
 
 def assembly(text: str, target: Target) -> str:

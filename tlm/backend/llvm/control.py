@@ -257,4 +257,4 @@ class Control(Leaves):
         """Offsets of all slots of a register buffer."""
         place = self.places[name]
         assert place.layout is not None
-        return sorted({place.layout.slot(offset)[0] for offset in range(place.buffer.size)})
+        return place.layout.slots(place.buffer.size)

@@ -11,10 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, Var
-from ...ir.walk import reads, walk, writes
+from ...ir.nodes import Alloc, Block, Buffer, For, If, Load, Prefetch, Program, Stmt, Store, Update, Var
+from ...ir.walk import walk, writes
 from ...target import Target
-from ..openmp import SYMBOLS
 from . import team
 from .arith import Arithmetic
 from .builder import Function
@@ -25,11 +24,6 @@ from .types import memory_type
 
 # Heap buffers start on cache lines; parts of threads start on pages of their own.
 _LINE, _PAGE = 64, 4096
-_OPENMP = (
-    "declare void @GOMP_parallel(ptr, ptr, i32, i32)",
-    "declare i32 @omp_get_thread_num()",
-    "declare i32 @omp_get_num_threads()",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +39,11 @@ class Module:
     shared: int
     per_thread: int
     parallel: bool
+
+    @property
+    def standalone(self) -> str:
+        """The text with all that a program without tlm needs, but for the system's libraries."""
+        return team.standalone(self.text)
 
     def workspace_bytes(self, threads: int) -> int:
         """Scratch memory that one call with `threads` threads needs."""
@@ -88,17 +87,17 @@ class _Emitter(Control):
         self.function.line("ret void")
         parallel = bool(self.functions)
         self.functions.append(self.function.text())
-        imports = (*self.library.declarations, *(SYMBOLS if parallel else ()))
+        imports = (*self.library.declarations, *((team.TEAM,) if parallel else ()))
         return Module(self._text(parallel), self.symbol, imports, self.shared, self.per_thread, parallel)
 
     def _text(self, parallel: bool) -> str:
         body = "\n".join(self.functions)
         intrinsics = _declared(body)
-        externals = [*self.library.declarations.values(), *(_OPENMP if parallel else ())]
+        externals = [*self.library.declarations.values(), *((team.DECLARATION,) if parallel else ())]
         readable = ["@tlm.readable = private constant [1024 x i8] zeroinitializer, align 64"]
         return "\n".join([
             f"; {self.symbol}",
-            *(readable if "@tlm.readable" in body else []), *([team.RESET] if parallel else []), body,
+            *(readable if "@tlm.readable" in body else []), body,
             *sorted(externals), *intrinsics,
             'attributes #0 = { nounwind "prefer-vector-width"="512" }', "",
         ])  # fmt: skip
@@ -137,15 +136,15 @@ class _Emitter(Control):
         Each member starts with its own even share, in order, and then helps the others with theirs: a thread
         that the system lets wait holds up the loop by one piece of its share, not by all of it.
         """
-        touched = sorted((reads(loop.body) | writes(loop.body) | _prefetched(loop.body)) & self.places.keys())
-        used = _variables(loop.body)
-        variables = sorted(v for v in used if isinstance(self.env.get(v), Runtime))
+        used, looked = _names(loop.body)
+        touched = sorted(used & self.places.keys())
+        variables = sorted(v for v in looked if isinstance(self.env.get(v), Runtime))
         name = f"{self.symbol}.part{len(self.functions) // 2}"
         caller = self.function
         bases = [self.places[b].base for b in touched]
         values = [self.env[v].name for v in variables]  # type: ignore[union-attr]
         stop = self.bound(loop)
-        self._fork(name, [*bases, "%workspace"], [*values, stop])
+        self._fork(name, [*bases, "%workspace"], values, stop)
         state = (self.places, self.env, self.slots, self.pointers, self.compiled, self.arith)
         mine, self.used = self.used, 0
         self._worker(name, loop, touched, variables)
@@ -154,32 +153,27 @@ class _Emitter(Control):
         self.function = caller
         self._forget_loads(loop.body)
 
-    def _fork(self, name: str, pointers: list[str], numbers: list[str]) -> None:
-        """Call the part directly for one thread, else through the team with the arguments in memory."""
+    def _fork(self, name: str, pointers: list[str], values: list[str], stop: str) -> None:
+        """Call the part directly for one thread, else through a team, with the arguments in memory."""
         f = self.function
-        count = len(pointers) + len(numbers)
+        args = [f"ptr {p}" for p in pointers] + [f"i64 {v}" for v in values]
         context = f.name("context")
-        f.entry.append(f"  {context} = alloca [{team.context_bytes(count)} x i8], align {team.LINE}")
-        wanted = f.value(f"call i64 @llvm.smin.i64(i64 %threads, i64 {numbers[-1]})")
-        wanted = f.value(f"call i64 @llvm.smin.i64(i64 {wanted}, i64 {team.MOST})")
+        f.entry.append(f"  {context} = alloca [{8 * len(args)} x i8], align 8")
+        wanted = f.value(f"call i64 @llvm.smin.i64(i64 %threads, i64 {stop})")
         several = f.value(f"icmp sgt i64 {wanted}, 1")
         together, alone, after = f.label("team"), f.label("alone"), f.label("joined")
         f.line(f"br i1 {several}, label %{together}, label %{alone}")
         f.start(alone)
-        args = [f"ptr {p}" for p in pointers] + [f"i64 {v}" for v in numbers]
-        f.line(f"call void @{name}({', '.join([*args[:-1], 'i64 0', args[-1], 'i64 0'])})")
+        f.line(f"call void @{name}({', '.join([*args, 'i64 0', f'i64 {stop}', 'i64 0'])})")
         f.line(f"br label %{after}")
         f.start(together)
         for n, arg in enumerate(args):
             at = f.value(f"getelementptr i8, ptr {context}, i64 {8 * n}")
             f.line(f"store {arg}, ptr {at}, align 8")
-        few = f.value(f"trunc i64 {wanted} to i32")
-        counters = f.value(f"getelementptr i8, ptr {context}, i64 {team.counters_at(count)}")
-        f.line(f"call void @tlm.reset(ptr {counters}, i64 {wanted})")
-        f.line(f"call void @GOMP_parallel(ptr @{name}.member, ptr {context}, i32 {few}, i32 0)")
+        f.line(f"call void @{team.TEAM}(ptr @{name}.piece, ptr {context}, i64 {stop}, i64 {wanted})")
         f.line(f"br label %{after}")
         f.start(after)
-        self.functions.append(team.member(name, len(pointers), len(numbers)))
+        self.functions.append(team.piece(name, len(pointers), len(values)))
 
     def _worker(self, name: str, loop: For, touched: list[str], variables: list[str]) -> None:
         """The function that runs some of the iterations, on behalf of one member of the team."""
@@ -214,13 +208,19 @@ def _attributes(buffer: Buffer, written: frozenset[str]) -> str:
     return "noalias" if buffer.name in written else "noalias readonly"
 
 
-def _variables(stmt: Stmt) -> frozenset[str]:
-    """Loop variables that the expressions under `stmt` use."""
-    return frozenset(n.name for n in walk(stmt) if isinstance(n, Var))
-
-
-def _prefetched(stmt: Stmt) -> frozenset[str]:
-    return frozenset(n.buffer for n in walk(stmt) if isinstance(n, Prefetch))
+def _names(stmt: Stmt) -> tuple[set[str], set[str]]:
+    """The buffers that `stmt` reads, writes or fetches ahead, and the loop variables in its expressions."""
+    used: set[str] = set()
+    looked: set[str] = set()
+    for node in walk(stmt):
+        match node:
+            case Var(name):
+                looked.add(name)
+            case Load() | Store() | Prefetch():
+                used.add(node.buffer)
+            case Update():
+                used.update(node.targets)
+    return used, looked
 
 
 def heap_sizes(body: Stmt) -> tuple[int, int]:

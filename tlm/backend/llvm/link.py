@@ -12,7 +12,8 @@ import llvmlite.binding as llvm
 from ...errors import BackendError
 from ...target import Target
 from ..openmp import SYMBOLS, openmp
-from .codegen import LOCK, machine
+from . import team
+from .codegen import LOCK, kept_code, machine
 
 _names = itertools.count()
 
@@ -36,6 +37,14 @@ def address(symbol: str) -> int:
     raise BackendError(f"no library of this process has the function {symbol}")
 
 
+def _team(target: Target) -> int:
+    """Where the runtime of parallel loops is; it is loaded once and stays."""
+    level = (target.isa, target.features)
+    if level not in _teams:
+        _teams[level] = link(kept_code(team.RUNTIME, target, True), team.TEAM, SYMBOLS, target)
+    return _teams[level].address
+
+
 def _address(library: ctypes.CDLL, symbol: str) -> int:
     return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
 
@@ -56,14 +65,18 @@ class Linked:
                 self._tracker.close()
 
 
+_teams: dict[tuple[str, tuple[str, ...]], Linked] = {}
+
+
 def link(code: bytes, symbol: str, imports: tuple[str, ...], target: Target) -> Linked:
     """Load an object file, its entry `symbol`, and resolve `imports`; BackendError where that fails."""
     with LOCK:
+        places = {n: _team(target) if n == team.TEAM else address(n) for n in imports}
         builder = llvm.JITLibraryBuilder()
         builder.add_object_img(code)
         builder.export_symbol(symbol)
-        for name in imports:
-            builder.import_symbol(name, address(name))
+        for name, place in places.items():
+            builder.import_symbol(name, place)
         try:
             tracker = builder.link(_jit(target.isa, target.features), f"tlm{next(_names)}")
         except RuntimeError as error:

@@ -1,12 +1,20 @@
-"""The code around a parallel loop: what each thread of the team runs, and how the team shares iterations.
+"""Parallel loops: a runtime that every kernel calls, and how its teams share the iterations of a loop.
 
 The iterations are cut into one even share a member, in order, and each share into pieces. A member takes the
 pieces of its own share first, which keeps its data in its own caches from call to call, then those that the
 others have not begun (work stealing: Blumofe and Leiserson 1999, with counters in place of deques, since the
 pieces of a loop are known). A thread that the system lets wait holds the loop up by one piece.
+
+    void tlm_team(void piece(void *context, i64 first, i64 last, i64 member), void *context,
+                  i64 iterations, i64 threads)
 """
 
 from __future__ import annotations
+
+TEAM = "tlm_team"
+"""The runtime's entry."""
+
+DECLARATION = f"declare void @{TEAM}(ptr, ptr, i64, i64)"
 
 MOST = 256
 """Threads of a team: the counters of a loop lie on the stack."""
@@ -15,50 +23,43 @@ LINE = 64
 PIECES = 16
 """Of a share, where the loop has that many iterations."""
 
+_EXTERNALS = """\
+declare void @GOMP_parallel(ptr, ptr, i32, i32)
+declare i32 @omp_get_thread_num()
+declare i32 @omp_get_num_threads()"""
 
-def context_bytes(arguments: int) -> int:
-    """Of the memory that a team reads: the arguments, then a counter for each member on a line of its own."""
-    return counters_at(arguments) + LINE * MOST
-
-
-def counters_at(arguments: int) -> int:
-    """The place of the first counter."""
-    return -(-8 * arguments // LINE) * LINE
-
-
-RESET = f"""define internal void @tlm.reset(ptr %counters, i64 %members) #0 {{
+# What a team reads: piece, context and iterations, then a counter for each member on a line of its own.
+_FUNCTIONS = f"""\
+define LINKAGE void @{TEAM}(ptr %piece, ptr %context, i64 %iterations, i64 %threads) #0 {{
+  %task = alloca [{LINE * (MOST + 1)} x i8], align {LINE}
+  store ptr %piece, ptr %task, align 8
+  %second = getelementptr i8, ptr %task, i64 8
+  store ptr %context, ptr %second, align 8
+  %third = getelementptr i8, ptr %task, i64 16
+  store i64 %iterations, ptr %third, align 8
+  %fits = icmp slt i64 %threads, {MOST}
+  %members = select i1 %fits, i64 %threads, i64 {MOST}
   br label %each
 each:
-  %n = phi i64 [ 0, %0 ], [ %next, %each ]
+  %n = phi i64 [ 1, %0 ], [ %next, %each ]
   %at = mul i64 %n, {LINE}
-  %counter = getelementptr i8, ptr %counters, i64 %at
+  %counter = getelementptr i8, ptr %task, i64 %at
   store i64 0, ptr %counter, align {LINE}
   %next = add i64 %n, 1
-  %more = icmp ult i64 %next, %members
-  br i1 %more, label %each, label %done
-done:
+  %more = icmp ule i64 %next, %members
+  br i1 %more, label %each, label %go
+go:
+  %few = trunc i64 %members to i32
+  call void @GOMP_parallel(ptr @{TEAM}.member, ptr %task, i32 %few, i32 0)
   ret void
-}}"""
-"""No piece of any share is taken."""
-
-
-def member(name: str, pointers: int, numbers: int) -> str:
-    """The function that a member runs: fetch the arguments, then run @name on pieces until none is left.
-
-    The last number is the count of iterations; @name takes the others, then first and last (exclusive)
-    iteration and the member's number.
-    """
-    lines = [f"define internal void @{name}.member(ptr %context) #0 {{", "start:"]
-    arguments = []
-    for n in range(pointers + numbers):
-        kind = "ptr" if n < pointers else "i64"
-        lines.append(f"  %at{n} = getelementptr i8, ptr %context, i64 {8 * n}")
-        lines.append(f"  %a{n} = load {kind}, ptr %at{n}, align 8")
-        arguments.append(f"{kind} %a{n}")
-    stop = f"%a{pointers + numbers - 1}"
-    passed = ", ".join([*arguments[:-1], "i64 %first", "i64 %last", "i64 %me"])
-    lines.append(f"""\
-  %counters = getelementptr i8, ptr %context, i64 {counters_at(pointers + numbers)}
+}}
+define internal void @{TEAM}.member(ptr %task) #0 {{
+start:
+  %piece = load ptr, ptr %task, align 8
+  %second = getelementptr i8, ptr %task, i64 8
+  %context = load ptr, ptr %second, align 8
+  %third = getelementptr i8, ptr %task, i64 16
+  %iterations = load i64, ptr %third, align 8
   %number = call i32 @omp_get_thread_num()
   %count = call i32 @omp_get_num_threads()
   %me = sext i32 %number to i64
@@ -69,29 +70,31 @@ share:
   %sum = add i64 %me, %n
   %whose = urem i64 %sum, %members
   %after = add i64 %whose, 1
-  %low.scaled = mul i64 %whose, {stop}
-  %high.scaled = mul i64 %after, {stop}
+  %low.scaled = mul i64 %whose, %iterations
+  %high.scaled = mul i64 %after, %iterations
   %low = udiv i64 %low.scaled, %members
   %high = udiv i64 %high.scaled, %members
   %size = sub i64 %high, %low
   %even = udiv i64 %size, {PIECES}
-  %piece = call i64 @llvm.umax.i64(i64 %even, i64 1)
-  %offset = mul i64 %whose, {LINE}
-  %counter = getelementptr i8, ptr %counters, i64 %offset
+  %some = icmp ugt i64 %even, 1
+  %step = select i1 %some, i64 %even, i64 1
+  %offset = mul i64 %after, {LINE}
+  %counter = getelementptr i8, ptr %task, i64 %offset
   br label %look
 look:
   %seen = load atomic i64, ptr %counter monotonic, align 8
   %left = icmp ult i64 %seen, %size
   br i1 %left, label %take, label %finished
 take:
-  %taken = atomicrmw add ptr %counter, i64 %piece monotonic, align 8
+  %taken = atomicrmw add ptr %counter, i64 %step monotonic, align 8
   %mine = icmp ult i64 %taken, %size
   br i1 %mine, label %run, label %finished
 run:
   %first = add i64 %low, %taken
-  %end = add i64 %first, %piece
-  %last = call i64 @llvm.umin.i64(i64 %end, i64 %high)
-  call void @{name}({passed})
+  %end = add i64 %first, %step
+  %inside = icmp ult i64 %end, %high
+  %last = select i1 %inside, i64 %end, i64 %high
+  call void %piece(ptr %context, i64 %first, i64 %last, i64 %me)
   br label %look
 finished:
   %next = add i64 %n, 1
@@ -99,5 +102,30 @@ finished:
   br i1 %more, label %share, label %done
 done:
   ret void
-}}""")
-    return "\n".join(lines)
+}}"""
+
+RUNTIME = f"""\
+; {TEAM}
+{_FUNCTIONS.replace(" LINKAGE", "")}
+{_EXTERNALS}
+attributes #0 = {{ nounwind }}
+"""
+"""The module of the runtime; it calls the SYMBOLS of `openmp.py`."""
+
+
+def standalone(text: str) -> str:
+    """A kernel's module that carries the runtime along, for itself alone."""
+    return text.replace(DECLARATION, f"{_FUNCTIONS.replace('LINKAGE', 'internal')}\n{_EXTERNALS}")
+
+
+def piece(name: str, pointers: int, numbers: int) -> str:
+    """The function @name.piece that the runtime calls: @name with its arguments fetched from the context."""
+    lines = [f"define internal void @{name}.piece(ptr %context, i64 %first, i64 %last, i64 %member) #0 {{"]
+    arguments = []
+    for n in range(pointers + numbers):
+        kind = "ptr" if n < pointers else "i64"
+        lines.append(f"  %at{n} = getelementptr i8, ptr %context, i64 {8 * n}")
+        lines.append(f"  %a{n} = load {kind}, ptr %at{n}, align 8")
+        arguments.append(f"{kind} %a{n}")
+    passed = ", ".join([*arguments, "i64 %first", "i64 %last", "i64 %member"])
+    return "\n".join([*lines, f"  call void @{name}({passed})", "  ret void", "}"])
