@@ -190,6 +190,22 @@ def test_indices_that_bounds_alone_do_not_prove():
     assert "minimum" not in str(turned.program(x))
 
 
+def test_an_index_of_loops_is_cut_where_it_is_not_known_to_be_inside():
+    """A condition on loops proves what is tried under it; one on data does not; much is not tried."""
+    x = np.arange(4, dtype="f4")
+    long = np.arange(2**20 + 1) ** 2 // 7
+
+    squares = tlm.operator(lambda x, y: tlm.compute(y.shape, lambda i: tlm.where(y[i] > 0, x[i * i], 0.0)))
+    some = np.array([1, 1, 0, 1, 1], "f4")
+    np.testing.assert_array_equal(squares(x, some, **PLAIN), [0, 1, 0, 3, 3])
+    guarded = tlm.operator(lambda x, y: tlm.compute(y.shape, lambda i: tlm.where(i < 2, x[i * i], y[i])))
+    assert "minimum" not in str(guarded.program(x, some))
+    np.testing.assert_array_equal(guarded(x, some, **PLAIN), [0, 1, 0, 1, 1])
+    far = tlm.operator(lambda x, y: tlm.compute(y.shape, lambda i: x[(i * i) // 7] + y[i]))
+    got = far(x, np.zeros(len(long), "f4"), **PLAIN)
+    np.testing.assert_array_equal(got, x[np.minimum(long, 3)])
+
+
 def test_no_index_is_cut_twice_or_without_need():
     x, at = np.ones(256, "f4"), np.zeros(3, "u1")
     for op, table, cuts in ((pick, x, 0), (pick, x[:255], 1), (tlm.ops.take, x[:255], 1)):

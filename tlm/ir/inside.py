@@ -1,7 +1,8 @@
 """Reads of formulas kept inside of their arrays, where no check before the run can promise it.
 
 An index that depends on data, or that only a condition on data keeps inside, is cut to its axis. An index of
-loops alone stays as it is: `verify` checks those that are affine, and the others are tried here.
+loops alone stays as it is where that is known to be inside: `verify` checks those that are affine, and the
+others are tried here; where there are too many values to try, it is cut too.
 """
 
 from __future__ import annotations
@@ -90,12 +91,12 @@ def _cut(load: Load, index: Expr, size: int, s: _Scope) -> Expr:
     if reach is not None and reach[0] >= 0 and reach[1] < size:
         return index
     if not data:
-        if affine(index) is None:
-            if not s.picked:
-                _try(load, index, size, s.extents)
-            return index
         fits = (op("ge", index, const(0)), op("lt", index, const(size)))
-        if not s.picked or all(implied(f, s.extents, s.facts) for f in fits):
+        if affine(index) is not None and not s.picked:
+            return index
+        if s.picked and all(implied(f, s.extents, s.facts) for f in fits):
+            return index
+        if affine(index) is None and _tried(load, index, size, s):
             return index
     if size == 0:
         raise ArgumentError(f"{text(load)} reads an axis of no elements; there is nothing to index")
@@ -154,19 +155,30 @@ _TRIED: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _try(load: Load, index: Expr, size: int, extents: Mapping[str, int]) -> None:
-    """ArgumentError where an index of loops, computed for each of their iterations, leaves its axis."""
-    names = sorted(free_vars(index) & extents.keys())
-    if len(names) < len(free_vars(index)) or prod([extents[n] for n in names]) > MOST_TRIED:
-        return
-    grid = dict(zip(names, np.ix_(*[np.arange(extents[n]) for n in names]), strict=True))
+def _tried(load: Load, index: Expr, size: int, s: _Scope) -> bool:
+    """Whether an index of loops, computed for each of their iterations, stays inside of its axis; False where
+    that is too much to compute. ArgumentError where it does not, and no side of a where hides it."""
+    names = sorted(set().union(*[free_vars(e) for e in (index, *s.facts)]))
+    if not s.extents.keys() >= set(names) or prod([s.extents[n] for n in names]) > MOST_TRIED:
+        return False
+    grid = dict(zip(names, np.ix_(*[np.arange(s.extents[n]) for n in names]), strict=True))
     with np.errstate(all="ignore"):
-        found = _values(index, grid)
-    if found is not None and (found.min() < 0 or found.max() >= size):
+        found, *held = [_values(e, grid) for e in (index, *s.facts)]
+    if found is None:
+        return False
+    # A condition that is not computed here holds back nothing.
+    for holds in held:
+        if holds is not None:
+            found, holds = np.broadcast_arrays(found, holds)
+            found = np.where(holds, found, 0)
+    if found.min() >= 0 and found.max() < size:
+        return True
+    if not s.picked:
         raise ArgumentError(
             f"index {text(index)} reaches {found.min()}..{found.max()}, outside of an axis of {size}: "
             f"{text(load)}"
         )
+    return False
 
 
 def _values(expr: Expr, grid: Mapping[str, Any]) -> Any:

@@ -26,9 +26,9 @@ def _jit(isa: str, features: tuple[str, ...]) -> Any:
 def address(symbol: str) -> int:
     """Where a function that kernels call is in this process; BackendError where it is nowhere."""
     if symbol in SYMBOLS:
-        team = openmp()
-        # Without a runtime no kernel ever asks for a team, but its symbols must resolve.
-        return _address(ctypes.CDLL(None), "abort") if team is None else _address(team, symbol)
+        runtime = openmp()
+        # Without one no kernel ever asks for a team, but its symbols must resolve.
+        return _address(ctypes.CDLL(None), "abort") if runtime is None else _address(runtime, symbol)
     from .mathlib import libm, libmvec
 
     for library in (libmvec(), libm(), ctypes.CDLL(None)):
