@@ -184,27 +184,51 @@ def test_strides_and_names_that_c_keeps_for_itself(tmp_path: Path) -> None:
     right(ahead(Program("while", (x,), (y,), body), "avx512"), tmp_path / "k")
 
 
-def test_several_kernels_in_one_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("taken", "given"),
+    [
+        ("i", "x"),
+        ("y", "error"),
+        ("scale", "worst"),
+        ("calloc", "printf"),
+        ("errno", "INFINITY"),
+        ("new", "class"),
+    ],
+)
+def test_names_that_the_example_and_cplusplus_use(tmp_path: Path, taken: str, given: str) -> None:
+    x, y = Buffer(taken, (9,), f32), Buffer(given, (9,), f32)
+    body = For("i.1", 9, Store(given, (Var("i.1"),), Load(taken, (Var("i.1"),), f32) + 1.0))
+    right(ahead(Program("p", (x,), (y,), body), "avx2"), tmp_path / "k")
+    if shutil.which("g++") is not None:
+        (tmp_path / "h.cpp").write_text('#include "k/kernel.h"\n')
+        subprocess.run(["g++", "-Wall", "-Werror", "-c", "h.cpp"], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_several_kernels_in_one_program(tmp_path: Path, threads: int) -> None:
     """Each under its own name; the header serves C++ as well."""
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
     for name, n in (("first", 8), ("second", 16)):
         a = np.ones((n, n), np.float32)
-        tlm.ops.matmul.kernel(a, a, schedule="default", threads=1).save(tmp_path / name, name=name)
+        how = tlm.Schedule(tlm.ops.matmul.program(a, a)).parallel("i")
+        kernel = tlm.ops.matmul.kernel(a, a, schedule=how, threads=threads)
+        kernel.save(tmp_path / name, name=name)
     text = """#include <cstdio>
 #include "first/first.h"
 #include "second/second.h"
 int main() {
   float a[256], c[256];
   for (float &x : a) x = 1;
-  tlm_first(a, a, c, nullptr, 1);
+  tlm_first(a, a, c, nullptr, THREADS);
   std::printf("%g ", c[63]);
-  tlm_second(a, a, c, nullptr, 1);
+  tlm_second(a, a, c, nullptr, THREADS);
   std::printf("%g", c[255]);
 }
 """
-    (tmp_path / "both.cpp").write_text(text)
-    command = ["g++", "-Wall", "-Werror", "both.cpp", "first/first.o", "second/second.o", "-lm", "-o", "both"]
+    (tmp_path / "both.cpp").write_text(text.replace("THREADS", str(threads)))
+    objects = ["first/first.o", "second/second.o"]
+    command = ["g++", "-Wall", "-Werror", "both.cpp", *objects, "-lm", "-lgomp", "-o", "both"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert run([str(tmp_path / "both")]) == "8 16"

@@ -30,6 +30,47 @@ def scaled(x, y, *, scale=1.0, shift: float = 0.0):
     return tlm.compute((m, n), lambda i, j: scale * x[i, j] * y[j] + shift)
 
 
+def test_a_schedule_runs_on_the_arrays_of_its_operator():
+    """The program has one axis where both arrays lie in memory as one; arrays have the operator's."""
+    x = normal((5, 8))
+    s = tlm.Schedule(tlm.ops.exp.program(x))
+    assert s.program.inputs[0].shape == (40,)
+    near(s.run(x)[0].reshape(5, 8), np.exp(wide(x)))
+    near(s.run(x.ravel())[0].reshape(5, 8), np.exp(wide(x)))
+    with pytest.raises(ArgumentError, match=r"f32\[40\]"):
+        s.run(x[:4])
+
+
+def test_several_reductions_over_tuples_in_one_formula():
+    @tlm.operator
+    def furthest(x):
+        m, n = x.shape
+        high = tlm.argmax((m,), lambda i, k: x[i, k], over={"k": n})
+        low = tlm.argmax((m,), lambda i, k: -x[i, k], over={"k": n})
+        return tlm.compute((m,), lambda i: high[i] - low[i])
+
+    x = normal((6, 11))
+    np.testing.assert_array_equal(furthest(x, **PLAIN), x.argmax(1) - x.argmin(1))
+
+
+@pytest.mark.parametrize("schedule", ["heuristic", "generate", "random"])
+def test_stages_that_read_the_one_before_twice_do_not_grow_without_end(schedule: str):
+    """Thirty steps of Newton's method: computed where they are read, each would double what is written."""
+
+    def step(x, y):
+        return tlm.compute(x.shape, lambda i: y[i] * (2.0 - x[i] * y[i]))
+
+    @tlm.operator
+    def inverse(x):
+        y = tlm.compute(x.shape, lambda i: 0.1 + x[i] * 0.0)
+        for _ in range(30):
+            y = step(x, y)
+        return y
+
+    x = np.linspace(1, 5, 100).astype(np.float32)
+    near(inverse(x, schedule=schedule), 1 / wide(x))
+
+
 @pytest.mark.parametrize("schedule", ["default", "random", "heuristic", "generate"])
 def test_a_new_operator_has_every_schedule(schedule: str):
     x = normal((37, 53))

@@ -93,6 +93,26 @@ def test_a_forked_child_computes_and_ends():
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_while_another_thread_builds():
+    """It has not that thread, and must not wait for what the thread holds."""
+    code = (
+        "import os, signal, threading, numpy as np, tlm\n"
+        "from tlm.ops import dispatch\n"
+        "x, build, started, go = np.ones(9, 'f4'), dispatch._build, threading.Event(), threading.Event()\n"
+        "def slow(*given):\n"
+        "  started.set(); go.wait(20); return build(*given)\n"
+        "dispatch._build = slow\n"
+        "t = threading.Thread(target=lambda: tlm.ops.exp(x, schedule='default')); t.start(); started.wait()\n"
+        "dispatch._build = build\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "  signal.alarm(20); tlm.ops.exp(x, schedule='default'); os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0; go.set(); t.join()\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+
+
 def test_one_cpu_means_one_thread():
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); import numpy as np, tlm;"

@@ -60,10 +60,16 @@ class Ahead:
         return f"{compiler} -O2 main.c {self.name}.o {self.libraries} -o main"
 
 
+MOST_LETTERS = 60
+"""Of the part of a symbol that comes from a program's name."""
+
+
 def check_name(name: Any) -> None:
     """ArgumentError where `name` cannot be a part of names of files and of C."""
     if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
         raise ArgumentError(f"name= becomes names of files and of C: letters, digits, _; got {name!r}")
+    if len(name) > MOST_LETTERS:
+        raise ArgumentError(f"name= has at most {MOST_LETTERS} letters, got {len(name)}: {name!r}")
 
 
 def save(directory: str | os.PathLike[str], ahead: Ahead) -> Path:
@@ -220,17 +226,17 @@ static int next(void) {{
 
 static int bad = 0;
 
-/* `got` and `want` are expressions of i. */
+/* `got` and `want` are expressions of i_. */
 #define CHECK(name, n, got, want, relative, absolute) do {{ \\
-  double scale = 0, worst = 0; \\
-  for (int64_t i = 0; i < (n); i++) {{ \\
-    double x = (double)(got), y = (double)(want); \\
-    double error = x == y || (x != x && y != y) ? 0 : fabs(x - y); \\
-    if (isfinite(y) && fabs(y) > scale) scale = fabs(y); \\
-    if (error != error || error > worst) worst = error == error ? error : INFINITY; \\
+  double scale_ = 0, worst_ = 0; \\
+  for (int64_t i_ = 0; i_ < (n); i_++) {{ \\
+    double x_ = (double)(got), y_ = (double)(want); \\
+    double error_ = x_ == y_ || (x_ != x_ && y_ != y_) ? 0 : fabs(x_ - y_); \\
+    if (isfinite(y_) && fabs(y_) > scale_) scale_ = fabs(y_); \\
+    if (error_ != error_ || error_ > worst_) worst_ = error_ == error_ ? error_ : INFINITY; \\
   }} \\
-  printf("%s: largest value %g, largest error %g\\n", name, scale, worst); \\
-  if (!(worst <= (relative) * scale + (absolute))) bad = 1; \\
+  printf("%s: largest value %g, largest error %g\\n", name, scale_, worst_); \\
+  if (!(worst_ <= (relative) * scale_ + (absolute))) bad = 1; \\
 }} while (0)
 
 int main(int argc, char **argv) {{
@@ -262,7 +268,7 @@ def example(ahead: Ahead) -> str:
     ]
     for b in program.outputs:
         name, (before, after) = names[b.name], plain_c.reach(b)
-        at = f"[i - {before}]" if before else "[i]"
+        at = f"[i_ - {before}]" if before else "[i_]"
         got = plain_c.decoded(name + at, b.dtype)
         relative, absolute = _TOLERANCE.get(b.dtype.name, ("0", "0"))
         bounds = f"{relative}, {absolute}"
@@ -287,4 +293,4 @@ def _fill(b: Buffer, name: str) -> str:
     if b.dtype in (f16, bf16):
         bits = ((np.arange(16) - 8) / 8).astype(to_numpy(b.dtype)).view(np.uint16)
         value = f"((const uint16_t[]){{{', '.join([hex(x) for x in bits])}}})[next()]"
-    return f"  for (int64_t i = {-before}; i < {after}; i++) {name}[i] = {value};"
+    return f"  for (int64_t i_ = {-before}; i_ < {after}; i_++) {name}[i_] = {value};"

@@ -81,4 +81,16 @@ RESERVED = frozenset((
     "plain", "threads", "workspace", "size", "line", "argc", "argv", "abs", "div", "exp", "log", "sin",
     "cos", "tan", "pow", "floor", "ceil", "round", "trunc", "fma", "y0", "y1", "yn", "j0", "j1",
     "jn",
+    # of the example that checks a kernel: what it calls, its variables, and macros of what it includes
+    "calloc", "aligned_alloc", "printf", "puts", "atoll", "fabs", "isfinite", "memcpy", "state", "CHECK",
+    "NULL", "INFINITY", "NAN", "HUGE_VAL", "EOF", "errno", "stdin", "stdout", "stderr", "unix", "linux",
+    "int64_t", "uint64_t", "uint16_t",
+    # of C++, which reads the header
+    "alignas", "alignof", "and", "and_eq", "asm", "bitand", "bitor", "bool", "catch", "class", "compl",
+    "concept", "const_cast", "consteval", "constexpr", "constinit", "co_await", "co_return", "co_yield",
+    "decltype", "delete", "dynamic_cast", "explicit", "export", "false", "friend", "mutable", "namespace",
+    "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected",
+    "public", "reinterpret_cast", "requires", "static_assert", "static_cast", "template", "this",
+    "thread_local", "throw", "true", "try", "typeid", "typename", "using", "virtual", "wchar_t", "xor",
+    "xor_eq",
 ))  # fmt: skip

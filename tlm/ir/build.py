@@ -209,8 +209,10 @@ class Builder:
         return tensors[0] if parts == 1 else tuple(tensors)
 
     def fresh(self, name: str) -> str:
-        """`name`, or `name` with the first number after it that makes it new among the buffers."""
-        return fresh(name, [b.name for b in (*self._inputs, *self._outputs, *self._temporaries)])
+        """`name`, or `name` with the first number after it that makes it new among the buffers, and among the
+        names of reductions over tuples, whose buffers have .0, .1, ... after them."""
+        taken = [b.name for b in (*self._inputs, *self._outputs, *self._temporaries)]
+        return fresh(name, [*taken, *[t.rpartition(".")[0] for t in taken]])
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether a tensor is an input array."""

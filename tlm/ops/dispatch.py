@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Hashable
@@ -182,6 +183,17 @@ def _empty(problem: Problem, out: Any, back: Back | None) -> Any:
 _kernels: dict[Hashable, Kernel] = {}
 _building: dict[Hashable, threading.Lock] = {}
 _guard = threading.Lock()
+
+
+def _after_fork() -> None:
+    """A child has none of the threads that may have been building when it was forked."""
+    global _guard
+    _guard = threading.Lock()
+    _building.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def kernel_for(problem: Problem, how: Any, target: Target) -> Kernel:

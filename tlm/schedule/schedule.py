@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..errors import ArgumentError, RecordError
 from ..ir.interpret import interpret
-from ..ir.nodes import Program
+from ..ir.nodes import Buffer, Program
 from ..ir.printer import text
 from .annotate import Bind, Parallel, PrefetchAhead, Unroll, Vectorize
 from .base import Step
@@ -28,6 +30,14 @@ from .widen import Widen
 def _tuple(given: Any) -> Any:
     """A list as the tuple that steps hold; anything else, which they refuse, as it is."""
     return tuple(given) if isinstance(given, list) else given
+
+
+def _shaped(buffer: Buffer, array: Any) -> Any:
+    """An array of as many elements in the shape of `buffer`, if their order tells which is which."""
+    if not isinstance(array, np.ndarray) or array.shape == buffer.shape or array.size != buffer.size:
+        return array
+    longer = [tuple([n for n in shape if n != 1]) for shape in (array.shape, buffer.shape)]
+    return array.reshape(buffer.shape) if buffer.strides is None or longer[0] == longer[1] else array
 
 
 class Schedule:
@@ -88,7 +98,14 @@ class Schedule:
         return new
 
     def run(self, *arrays: Any) -> list[Any]:
-        """The outputs for numpy inputs, by the interpreter (slow, and exact about what the program means)."""
+        """The outputs for numpy inputs, by the interpreter (slow, and exact about what the program means).
+
+        The program of an operator has the fewest axes that its arrays allow; inputs with the axes of the
+        operator are taken for it, while outputs have the program's.
+        """
+        inputs = self.program.inputs
+        if len(arrays) == len(inputs):
+            arrays = tuple([_shaped(b, x) for b, x in zip(inputs, arrays, strict=True)])
         return interpret(self.program, arrays)
 
     def to_json(self) -> dict[str, Any]:

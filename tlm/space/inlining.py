@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import lru_cache
 
+from ..ir.nodes import Program, Store, Update
+from ..ir.walk import statements, walk
 from ..schedule.steps import Inline, Step
 from .choice import Ask, Choice
-from .stages import Stage
+from .stages import Stage, reads_of, targets_of
+
+MOST_NODES = 2000
+"""Nodes of an expression that inlining may make: a stage that is read twice by the next doubles with each."""
 
 
 def inlined(
-    stages: Iterable[Stage], readers: Callable[[Stage], int], recompute: Callable[[Stage, int], Ask]
+    program: Program,
+    stages: Iterable[Stage],
+    readers: Callable[[Stage], int],
+    recompute: Callable[[Stage, int], Ask],
 ) -> Generator[Choice, int, tuple[Step, ...]]:
     """The steps that inline stages with one reader, and those with several where `recompute` answers so.
 
     readers: how many places read a stage that may be computed there; 0 where none may.
     """
     steps: tuple[Step, ...] = ()
+    sizes, times = _sizes(program)
+    grown = dict(sizes)
     for stage in stages:
         count = readers(stage)
+        if count and max([t[stage.name] for t in times.values()]) * grown[stage.name] > MOST_NODES:
+            continue
         if count == 1 or (count > 1 and (yield from recompute(stage, count)) == "inline"):
             steps = (*steps, Inline(stage.name))
+            for reader, read in times.items():
+                grown[reader] += read[stage.name] * grown[stage.name]
     return steps
+
+
+@lru_cache(maxsize=256)
+def _sizes(program: Program) -> tuple[Mapping[str, int], Mapping[str, Counter[str]]]:
+    """Of the stage that writes each buffer: its nodes, and how often it reads each other."""
+    leaves = [s for s in statements(program.body) if isinstance(s, (Store, Update))]
+    sizes = {name: sum(1 for _ in walk(leaf)) for leaf in leaves for name in targets_of(leaf)}
+    times = {name: Counter(e.buffer for e in reads_of(leaf)) for leaf in leaves for name in targets_of(leaf)}
+    return sizes, times

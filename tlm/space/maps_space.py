@@ -83,7 +83,8 @@ def maps_space(m: Maps, target: Target) -> Space:
 
 def inline_stages(m: Maps, target: Target) -> Generator[Choice, int, tuple[tuple[Step, ...], Maps]]:
     """Which stages are computed where they are read; the steps, and what is left of `m`."""
-    inlining = yield from inlined(m.stages, partial(_readers, m), partial(recompute, Figures.of(m, target)))
+    asked = partial(recompute, Figures.of(m, target))
+    inlining = yield from inlined(m.program, m.stages, partial(_readers, m), asked)
     return inlining, _after(m, inlining)
 
 

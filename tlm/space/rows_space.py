@@ -37,7 +37,7 @@ def rows_space(r: Rows, target: Target) -> Space:
 def inline_stages(r: Rows, target: Target) -> Generator[Choice, int, tuple[tuple[Step, ...], Rows]]:
     """Which elementwise stages are computed where they are read; the steps, and what is left of `r`."""
     asked = partial(ask.recompute, Figures.of(r, target))
-    inlining = yield from inlined(r.chain, partial(_readers, r), asked)
+    inlining = yield from inlined(r.program, r.chain, partial(_readers, r), asked)
     return inlining, _after(r, inlining)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from ...errors import BackendError
@@ -16,6 +17,9 @@ from .stats import statistics
 
 # NVRTC compiles one program at a time in a process.
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # A child must not inherit the lock from a thread that it does not have.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 _LENGTH = 8
 """Bytes of a number: a kept cubin begins with the length of its log."""

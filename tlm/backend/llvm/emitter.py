@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ...ir.nodes import Alloc, Block, Buffer, For, If, Load, Prefetch, Program, Stmt, Store, Update, Var
 from ...ir.walk import walk, writes
 from ...target import Target
+from ..ahead import MOST_LETTERS
 from . import team
 from .arith import Arithmetic
 from .builder import Function
@@ -57,7 +58,7 @@ def emit(program: Program, target: Target, vector_math: bool = True) -> Module:
 
 def symbol(name: str) -> str:
     """The kernel's symbol: the program's name as far as it is an identifier."""
-    return "tlm_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:60]
+    return "tlm_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:MOST_LETTERS]
 
 
 class _Emitter(Control):
