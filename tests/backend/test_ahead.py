@@ -188,6 +188,7 @@ def test_strides_and_names_that_c_keeps_for_itself(tmp_path: Path) -> None:
     ("taken", "given"),
     [
         ("i", "x"),
+        ("want_y", "y"),
         ("y", "error"),
         ("scale", "worst"),
         ("calloc", "printf"),
@@ -197,7 +198,7 @@ def test_strides_and_names_that_c_keeps_for_itself(tmp_path: Path) -> None:
 )
 def test_names_that_the_example_and_cplusplus_use(tmp_path: Path, taken: str, given: str) -> None:
     x, y = Buffer(taken, (9,), f32), Buffer(given, (9,), f32)
-    body = For("i.1", 9, Store(given, (Var("i.1"),), Load(taken, (Var("i.1"),), f32) + 1.0))
+    body = For("i", 9, Store(given, (Var("i"),), Load(taken, (Var("i"),), f32) + 1.0))
     right(ahead(Program("p", (x,), (y,), body), "avx2"), tmp_path / "k")
     if shutil.which("g++") is not None:
         (tmp_path / "h.cpp").write_text('#include "k/kernel.h"\n')

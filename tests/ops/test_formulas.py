@@ -206,6 +206,24 @@ def test_an_index_of_loops_is_cut_where_it_is_not_known_to_be_inside():
     np.testing.assert_array_equal(got, x[np.minimum(long, 3)])
 
 
+def test_what_a_formula_uses_again_and_again_is_counted():
+    """Each step uses the one before three times: written out, 25 of them are a trillion operations."""
+
+    def grown(steps: int) -> Any:
+        def element(x: Any, i: Any) -> Any:
+            value = x[i]
+            for _ in range(steps):
+                value = value * value + value
+            return value
+
+        return tlm.operator(lambda x: tlm.compute(x.shape, lambda i: element(x, i)))
+
+    x = np.zeros(5, "f4")
+    np.testing.assert_array_equal(grown(5)(x, **PLAIN), x)
+    with pytest.raises(ArgumentError, match=r"the formula of map has .* operations .* make stages"):
+        grown(25)(x, **PLAIN)
+
+
 def test_no_index_is_cut_twice_or_without_need():
     x, at = np.ones(256, "f4"), np.zeros(3, "u1")
     for op, table, cuts in ((pick, x, 0), (pick, x[:255], 1), (tlm.ops.take, x[:255], 1)):

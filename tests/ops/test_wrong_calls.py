@@ -200,3 +200,11 @@ def test_numbers_of_numpy_are_numbers():
     assert settings == tlm.Generate(samples=2, temperature=0.5, seed=3)
     a = np.ones((3, 4), np.float32)
     assert (tlm.ops.matmul(a, a.T, schedule="default", threads=np.int64(1)) == 4).all()
+
+
+def test_more_axes_than_numpy_broadcasts():
+    x = np.ones((1,) * 40 + (3,), np.float32)
+    try:
+        assert tlm.ops.exp(x, schedule="default").shape == x.shape
+    except ArgumentError as error:
+        assert "exp of arrays with 41 axes; numpy broadcasts at most 32" in str(error)  # noqa: PT017

@@ -254,17 +254,19 @@ def example(ahead: Ahead) -> str:
     names = plain_c.identifiers([b.name for b in program.parameters])
     size = f"{symbol.upper()}_WORKSPACE"
     inputs, outputs = [names[b.name] for b in program.inputs], [names[b.name] for b in program.outputs]
+    wanted = plain_c.identifiers([f"want_{names[b.name]}" for b in program.outputs], names.values())
+    wants = dict(zip(outputs, wanted.values(), strict=True))
     lines = []
     for b in program.inputs:
         lines += [*_array(b, names[b.name], C_TYPES[b.dtype.name]), _fill(b, names[b.name])]
     for b in program.outputs:
         lines += _array(b, names[b.name], C_TYPES[b.dtype.name])
-        lines += _array(b, f"want_{names[b.name]}", plain_c.element(b.dtype))
+        lines += _array(b, wants[names[b.name]], plain_c.element(b.dtype))
     lines += [
         f"  int64_t size = {size}(threads), line = {size}_ALIGNMENT;",
         "  void *workspace = size ? aligned_alloc(line, (size + line - 1) / line * line) : NULL;",
         f"  {symbol}({', '.join([*inputs, *outputs, 'workspace', 'threads'])});",
-        f"  plain({', '.join([*inputs, *[f'want_{n}' for n in outputs]])});",
+        f"  plain({', '.join([*inputs, *wants.values()])});",
     ]
     for b in program.outputs:
         name, (before, after) = names[b.name], plain_c.reach(b)
@@ -272,7 +274,7 @@ def example(ahead: Ahead) -> str:
         got = plain_c.decoded(name + at, b.dtype)
         relative, absolute = _TOLERANCE.get(b.dtype.name, ("0", "0"))
         bounds = f"{relative}, {absolute}"
-        lines.append(f'  CHECK("{name}", {before + after}, {got}, want_{name}{at}, {bounds});')
+        lines.append(f'  CHECK("{name}", {before + after}, {got}, {wants[name]}{at}, {bounds});')
     return _MAIN.format(
         command=ahead.command, symbol=symbol, name=ahead.name, threads=ahead.target.threads,
         plain=plain_c.function(program, "plain"), body="\n".join(lines),

@@ -82,9 +82,9 @@ RESERVED = frozenset((
     "cos", "tan", "pow", "floor", "ceil", "round", "trunc", "fma", "y0", "y1", "yn", "j0", "j1",
     "jn",
     # of the example that checks a kernel: what it calls, its variables, and macros of what it includes
-    "calloc", "aligned_alloc", "printf", "puts", "atoll", "fabs", "isfinite", "memcpy", "state", "CHECK",
-    "NULL", "INFINITY", "NAN", "HUGE_VAL", "EOF", "errno", "stdin", "stdout", "stderr", "unix", "linux",
-    "int64_t", "uint64_t", "uint16_t",
+    "calloc", "malloc", "free", "aligned_alloc", "printf", "puts", "atoll", "fabs", "isfinite", "memcpy",
+    "state", "CHECK", "NULL", "INFINITY", "NAN", "HUGE_VAL", "EOF", "errno", "stdin", "stdout", "stderr",
+    "unix", "linux", "int64_t", "uint64_t", "uint16_t",
     # of C++, which reads the header
     "alignas", "alignof", "and", "and_eq", "asm", "bitand", "bitor", "bool", "catch", "class", "compl",
     "concept", "const_cast", "consteval", "constexpr", "constinit", "co_await", "co_return", "co_yield",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..ir.arithmetic import limits
@@ -45,9 +46,9 @@ def element(dtype: DType) -> str:
     return "double" if dtype.is_float else C_TYPES[dtype.name]
 
 
-def identifiers(names: list[str]) -> dict[str, str]:
-    """A C identifier for each name, all of them different."""
-    taken = RESERVED | HELPERS.keys() | OPS.keys()
+def identifiers(names: list[str], others: Iterable[str] = ()) -> dict[str, str]:
+    """A C identifier for each name, all of them different, and different from `others`."""
+    taken = RESERVED | HELPERS.keys() | OPS.keys() | set(others)
     out = {}
     for name in names:
         out[name] = fresh(re.sub(r"[^A-Za-z0-9_]", "_", name), taken)
@@ -75,6 +76,7 @@ def function(program: Program, name: str) -> str:
 class _Writer:
     program: Program
     names: dict[str, str] = field(init=False)
+    loops: dict[str, str] = field(init=False)
     buffers: dict[str, Buffer] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
@@ -84,7 +86,8 @@ class _Writer:
         body = self.program.body
         allocs = [s.buffer.name for s in statements(body) if isinstance(s, Alloc)]
         plain = [b.name for b in self.program.parameters]
-        self.names = identifiers(list(dict.fromkeys([*plain, *allocs, *[x.var for x in loops(body)]])))
+        self.names = identifiers(list(dict.fromkeys([*plain, *allocs])))
+        self.loops = identifiers(list(dict.fromkeys([x.var for x in loops(body)])), self.names.values())
         self.buffers = {b.name: b for b in self.program.parameters}
 
     def whole(self, name: str) -> str:
@@ -101,7 +104,7 @@ class _Writer:
     def statement(self, stmt: Stmt, pad: str) -> list[str]:
         match stmt:
             case For(var=var):
-                x, body = self.names[var], self.statement(stmt.body, pad + "  ")
+                x, body = self.loops[var], self.statement(stmt.body, pad + "  ")
                 return [f"{pad}for (int64_t {x} = 0; {x} < {stmt.extent}; {x}++) {{", *body, f"{pad}}}"]
             case Block(stmts):
                 return [line for s in stmts for line in self.statement(s, pad)]
@@ -130,7 +133,7 @@ class _Writer:
         targets = [self.at(t, stmt.indices) for t in stmt.targets]
         lines = []
         if stmt.init:
-            first = " && ".join([f"{self.names[a]} == 0" for a in stmt.axes]) or "1"
+            first = " && ".join([f"{self.loops[a]} == 0" for a in stmt.axes]) or "1"
             sets = [
                 f"{t} = {self.value(c)};" for t, c in zip(targets, combiner.identity(dtypes), strict=True)
             ]
@@ -173,7 +176,7 @@ class _Writer:
             case Const(value, dtype):
                 return _literal(value, dtype)
             case Var(name):
-                return self.names[name]
+                return self.loops[name]
             case Load(buffer, indices, dtype):
                 return self.parts[buffer] if buffer in self.parts else self.load(buffer, indices, dtype)
             case Cast(value, dtype):

@@ -37,7 +37,10 @@ from .nodes import (
     const,
     converted,
 )
-from .walk import deeper
+from .walk import deeper, written_out
+
+MAX_OPERATIONS = 100_000
+"""Operations of a formula, written out."""
 
 MAX_NESTED = 300
 """Operations around an operation in a formula: what every pass follows within Python's recursion limit."""
@@ -246,6 +249,11 @@ class Builder:
             raise ArgumentError(
                 f"the formula of {name} nests more than {MAX_NESTED} operations in each other; join long "
                 "chains in pairs, as ((a + b) + (c + d)), or in stages"
+            )
+        if (size := written_out(made)) > MAX_OPERATIONS:
+            raise ArgumentError(
+                f"the formula of {name} has {size} operations with those that it uses several times counted "
+                f"each time; the limit is {MAX_OPERATIONS}: make stages (tlm.compute) of what is used again"
             )
         known = (*self._inputs, *self._outputs, *self._temporaries)
         with writing(False):

@@ -96,10 +96,23 @@ def deeper(expr: Expr, limit: int) -> bool:
     """Whether more than `limit` nodes of `expr` lie in each other."""
     level: list[Node] = [expr]
     for _ in range(limit):
-        level = [part for node in level for part in children(node)]
+        # Each once: what is shared is as deep wherever it is met.
+        level = list({id(part): part for node in level for part in children(node)}.values())
         if not level:
             return False
     return True
+
+
+def written_out(expr: Expr) -> int:
+    """The nodes of `expr` where those that it shares count each time that they are met."""
+    sizes: dict[int, int] = {}
+
+    def size(node: Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = 1 + sum([size(part) for part in children(node)])
+        return sizes[id(node)]
+
+    return size(expr)
 
 
 def map_expr(expr: Expr, f: Callable[[Expr], Expr]) -> Expr:

@@ -66,6 +66,9 @@ def broadcast(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise ArgumentError(
             f"{name} of shapes {', '.join(map(str, shapes))}: they do not broadcast"
         ) from None
+    except RuntimeError:
+        most = max(map(len, shapes))
+        raise ArgumentError(f"{name} of arrays with {most} axes; numpy broadcasts at most 32") from None
 
 
 def aligned(shape: tuple[int, ...], at: Sequence[Expr]) -> tuple[Expr | int, ...]:
