@@ -17,9 +17,6 @@ from .types import (
     vector_literal,
 )
 
-_OPAQUE = "call ptr @llvm.strip.invariant.group.p0"
-"""The pointer itself, without code: alias analysis looks through it, the analysis of loops does not."""
-
 Mask = str | tuple[bool, ...] | None
 
 
@@ -142,12 +139,7 @@ class Memory:
         return self.pure(f"add i64 {a}, {b}") if a else b
 
     def pointer(self, place: Place, terms: tuple[tuple[Runtime, int], ...]) -> str:
-        """base + the bytes of `terms`, sorted by depth: computed at the head of the innermost loop.
-
-        What the loops outside of the innermost two compute is opaque in these: LLVM would look for ways to
-        share it between all loops of the nest, a sixth of the time that it takes, and finds none that count.
-        Between two loops it does: the first reads of a tile come sooner.
-        """
+        """base + the bytes of `terms`, sorted by depth: computed at the head of the innermost loop."""
         if not terms:
             return place.base
         key = (place.base, *[(r.name, c) for r, c in terms])
@@ -156,12 +148,9 @@ class Memory:
             return found[0]
         parent = self.pointer(place, terms[:-1])
         value, c = terms[-1]
-        deepest = len(self.function.scopes) - 1
         with self.function.at(value.depth):
             offset = self.pure(f"mul i64 {value.name}, {c}")
             out = self.pure(f"getelementptr i8, ptr {parent}, i64 {offset}")
-            if value.depth < deepest - 1:
-                out = self.pure(f"{_OPAQUE}(ptr {out})")
         self.pointers[key] = (out, value.depth)
         return out
 
