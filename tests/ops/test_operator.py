@@ -41,6 +41,19 @@ def test_a_schedule_runs_on_the_arrays_of_its_operator():
         s.run(x[:4])
 
 
+def test_an_operator_may_have_any_name():
+    """Also that of what all kernels share."""
+
+    @tlm.operator
+    def team(x):
+        return tlm.compute(x.shape, lambda i, j: x[i, j] * 2.0)
+
+    x = normal((640, 1000))
+    kernel = team.kernel(x, schedule="heuristic", threads=2)
+    assert "@tlm.team(" in kernel.source
+    np.testing.assert_array_equal(kernel(x), x * 2)
+
+
 def test_several_reductions_over_tuples_in_one_formula():
     @tlm.operator
     def furthest(x):

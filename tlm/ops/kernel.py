@@ -93,7 +93,7 @@ class Kernel(Scheduled):
 
     @cached_property
     def object(self) -> bytes:
-        """The object file; its parallel loops call `tlm_team`, which the file that `save` writes has too."""
+        """The object file; its parallel loops call `tlm.team`, which the file that `save` writes has too."""
         return self._foreign[1] if self.compiled is None else self.compiled.object
 
     @cached_property

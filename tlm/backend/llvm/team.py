@@ -5,14 +5,14 @@ pieces of its own share first, which keeps its data in its own caches from call 
 others have not begun (work stealing: Blumofe and Leiserson 1999, with counters in place of deques, since the
 pieces of a loop are known). A thread that the system lets wait holds the loop up by one piece.
 
-    void tlm_team(void piece(void *context, i64 first, i64 last, i64 member), void *context,
+    void tlm.team(void piece(void *context, i64 first, i64 last, i64 member), void *context,
                   i64 iterations, i64 threads)
 """
 
 from __future__ import annotations
 
-TEAM = "tlm_team"
-"""The runtime's entry."""
+TEAM = "tlm.team"
+"""The runtime's entry: not the name of any kernel, which has no dot."""
 
 DECLARATION = f"declare void @{TEAM}(ptr, ptr, i64, i64)"
 
