@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import ml_dtypes
@@ -204,7 +205,12 @@ def test_numbers_of_numpy_are_numbers():
 
 def test_more_axes_than_numpy_broadcasts():
     x = np.ones((1,) * 40 + (3,), np.float32)
+    outcome: Any = nullcontext()
     try:
+        np.broadcast_shapes(x.shape, x.shape)
+    except RuntimeError:
+        outcome = pytest.raises(
+            ArgumentError, match="exp of arrays with 41 axes; numpy broadcasts at most 32"
+        )
+    with outcome:
         assert tlm.ops.exp(x, schedule="default").shape == x.shape
-    except ArgumentError as error:
-        assert "exp of arrays with 41 axes; numpy broadcasts at most 32" in str(error)  # noqa: PT017

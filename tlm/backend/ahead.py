@@ -23,6 +23,7 @@ import numpy as np
 
 from ..errors import ArgumentError, BackendError
 from ..ir.dtypes import bf16, f16, to_numpy
+from ..ir.names import SYMBOL_LETTERS
 from ..ir.nodes import Buffer, Program
 from ..target import Target
 from . import plain_c
@@ -60,16 +61,12 @@ class Ahead:
         return f"{compiler} -O2 main.c {self.name}.o {self.libraries} -o main"
 
 
-MOST_LETTERS = 60
-"""Of the part of a symbol that comes from a program's name."""
-
-
 def check_name(name: Any) -> None:
     """ArgumentError where `name` cannot be a part of names of files and of C."""
     if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
         raise ArgumentError(f"name= becomes names of files and of C: letters, digits, _; got {name!r}")
-    if len(name) > MOST_LETTERS:
-        raise ArgumentError(f"name= has at most {MOST_LETTERS} letters, got {len(name)}: {name!r}")
+    if len(name) > SYMBOL_LETTERS:
+        raise ArgumentError(f"name= has at most {SYMBOL_LETTERS} letters, got {len(name)}: {name!r}")
 
 
 def save(directory: str | os.PathLike[str], ahead: Ahead) -> Path:

@@ -11,6 +11,9 @@ from .walk import buffers, loops
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.*@]{0,199}", re.ASCII)
 """What names look like; backends turn the marks among these into underscores."""
 
+SYMBOL_LETTERS = 60
+"""Of a program's name, the most that its code is called by."""
+
 
 def loop_names(program: Program) -> list[str]:
     """The names of all loops, outer first."""

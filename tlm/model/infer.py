@@ -172,7 +172,8 @@ def best(scores: Floats, counts: Sequence[int] = ()) -> list[int]:
     starts, sizes = _segments(scores, counts)
     limit = np.maximum.reduceat(scores, starts) - TIE
     high = np.flatnonzero(scores >= np.repeat(limit, sizes))
-    return (high[np.searchsorted(high, starts)] - starts).tolist()  # type: ignore[no-any-return]
+    found: list[int] = (high[np.searchsorted(high, starts)] - starts).tolist()
+    return found
 
 
 def probabilities(scores: Floats, counts: Sequence[int] = ()) -> Floats:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ...ir.names import SYMBOL_LETTERS
 from ...ir.nodes import Alloc, Block, Buffer, For, If, Load, Prefetch, Program, Stmt, Store, Update, Var
 from ...ir.walk import walk, writes
 from ...target import Target
-from ..ahead import MOST_LETTERS
 from . import team
 from .arith import Arithmetic
 from .builder import Function
@@ -58,7 +58,7 @@ def emit(program: Program, target: Target, vector_math: bool = True) -> Module:
 
 def symbol(name: str) -> str:
     """The kernel's symbol: the program's name as far as it is an identifier."""
-    return "tlm_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:MOST_LETTERS]
+    return "tlm_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:SYMBOL_LETTERS]
 
 
 class _Emitter(Control):
