@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import tlm
+from tlm.measure.child import Child
 from tlm.measure.limits import Limits
 from tlm.measure.measure import Measurer
 from tlm.measure.record import Record
@@ -115,18 +116,13 @@ def test_every_fault_is_a_record_and_the_good_go_on(shared: Measurer):
 def test_a_worker_killed_from_outside_costs_one_record(make: Make):
     measurer, before = make(limits=Limits(build=20.0, run=20.0)), children()
     assert statuses(measurer.measure(matmul(), [("ok", 1)])) == ["ok"]
-    idle = measurer._timer._child
-    pids = children() - before
-    assert idle is not None
-    assert idle.pid in pids
+    builder, pids = measurer._pool._slots[0].child, children() - before
+    assert builder is not None
 
     def kill() -> None:
-        # First the one that times, which has nothing to do and so nothing to lose; it must be gone before the
-        # death of the builder lets the call go on.
-        os.kill(idle.pid, signal.SIGKILL)
-        while idle.pid in children():
+        while builder.idle:
             time.sleep(0.01)
-        for pid in pids - {idle.pid}:
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
 
     killer = threading.Timer(0.5, kill)
@@ -136,6 +132,21 @@ def test_a_worker_killed_from_outside_costs_one_record(make: Make):
     assert records[0].status == "crash"
     assert "SIGKILL" in records[0].message
     assert statuses(records[1:]) == ["ok"] * 4
+
+
+@pytest.mark.parametrize("whose", ["builder", "timer"])
+def test_a_worker_that_died_before_its_job_costs_no_record(
+    make: Make, whose: str, monkeypatch: pytest.MonkeyPatch
+):
+    """As one that is still dying when the next job comes: not yet known to be gone."""
+    measurer = make(limits=Limits(build=20.0, run=20.0), builders=1)
+    assert statuses(measurer.measure(matmul(), [("ok", 1)])) == ["ok"]
+    child = measurer._pool._slots[0].child if whose == "builder" else measurer._timer._child
+    assert child is not None
+    os.kill(child.pid, signal.SIGKILL)
+    child._process.wait()
+    monkeypatch.setattr(Child, "alive", True)
+    assert statuses(measurer.measure(matmul(), [("ok", 2), ("ok", 3)])) == ["ok", "ok"]
 
 
 def test_a_far_slower_candidate_is_run_once(shared: Measurer):

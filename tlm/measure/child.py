@@ -61,6 +61,7 @@ class Child:
         )
         theirs.close()
         self.pipe = ours
+        self._used = self._begun = False
 
     @property
     def pid(self) -> int:
@@ -70,16 +71,31 @@ class Child:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def idle(self) -> bool:
+        """Whether it has worked before, but has not begun the job that it was given last.
+
+        A worker that dies so was ended by something else than that job: who gave it may give it to another.
+        """
+        return self._used and not self._begun
+
     def send(self, header: Message, blob: bytes = b"") -> None:
         """Give the worker a job; Died where it is gone."""
+        self._begun = False
         try:
             send(self.pipe, header, blob)
         except OSError as e:
             raise Died(str(e)) from e
 
     def receive(self) -> tuple[Message, bytes]:
-        """The next message; blocks until it is there."""
-        return receive(self.pipe)
+        """The next message; blocks until it is there.
+
+        The worker says "ready" when it has started and "begun" when it has read a job, then answers the job.
+        """
+        header, blob = receive(self.pipe)
+        if header.get("status") == "begun":
+            self._used = self._begun = True
+        return header, blob
 
     def kill(self) -> str:
         """End the process at once; returns how it had ended, in words, with the last words it wrote."""

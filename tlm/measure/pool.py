@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from .child import Child, Died, Message, ready
@@ -49,8 +50,8 @@ class Pool:
             for slot in self._slots:
                 if slot.job is None and waiting:
                     number = waiting.popleft()
-                    results[number] = self._start(slot, work, number, candidates[number])
-            self._collect(results)
+                    self._start(slot, work, number, candidates[number])
+            waiting.extendleft(self._collect(results))
             if not going():
                 break
         for slot in self._slots:
@@ -63,7 +64,7 @@ class Pool:
         for slot in self._slots:
             self._end(slot)
 
-    def _start(self, slot: _Slot, work: Work, number: int, values: Values) -> Built | None:
+    def _start(self, slot: _Slot, work: Work, number: int, values: Values) -> None:
         allowed = self._limits.build
         if slot.child is None or not slot.child.alive:
             self._end(slot)
@@ -73,16 +74,16 @@ class Pool:
         if slot.workload != work.key:
             message |= work.fields
         slot.workload, slot.job, slot.deadline = work.key, number, time.monotonic() + allowed
-        try:
+        # Where it has died, there is no answer either.
+        with suppress(Died):
             slot.child.send(message)
-        except Died:
-            return self._failed(slot, "crash", "builder ")
-        return None
 
-    def _collect(self, results: list[Built | None]) -> None:
+    def _collect(self, results: list[Built | None]) -> list[int]:
+        """Take the answers that are there; returns the jobs of workers that had died before they got them."""
         busy = {s.child: s for s in self._slots if s.job is not None and s.child is not None}
+        undone: list[int] = []
         if not busy:
-            return
+            return undone
         now = time.monotonic()
         nearest = min(s.deadline for s in busy.values()) - now
         for child in ready(list(busy), max(0.0, min(POLL_SECONDS, nearest))):
@@ -91,18 +92,23 @@ class Pool:
             job = slot.job
             try:
                 answer, code = child.receive()
-                if answer.get("status") == "ready":
+                if answer.get("status") in ("ready", "begun"):
                     slot.deadline = time.monotonic() + self._limits.build
                     continue
                 results[job] = _built(answer, code)
                 slot.job = None
             except Died:
-                results[job] = self._failed(slot, "crash", "builder ")
+                if child.idle:
+                    self._end(slot)
+                    undone.append(job)
+                else:
+                    results[job] = self._failed(slot, "crash", "builder ")
         now = time.monotonic()
         for slot in busy.values():
             late = slot.job
             if late is not None and now > slot.deadline:
                 results[late] = self._failed(slot, "timeout", f"not built in {self._limits.build:g} s; ")
+        return undone
 
     def _failed(self, slot: _Slot, status: Status, why: str) -> Built:
         return Built(status, why + self._end(slot))

@@ -73,17 +73,15 @@ class Timer:
 
     def ask(self, work: Work, message: Message, blob: bytes, seconds: float, going: Going) -> Message:
         """One request; TimeoutError where there is no answer in time, Died where the worker has died."""
-        if self._child is None or not self._child.alive:
-            self.close()
-            self._child = Child(self._toolchain, self._limits.memory)
-            self._answer(self._child, START_SECONDS, going)
+        assert self._child is not None
         if self._workload != work.key:
             self._workload, self._loaded = work.key, set()
             message = message | work.fields
         self._child.send(message, blob)
-        return self._answer(self._child, seconds, going)
+        self._next(self._child, seconds, going)
+        return self._next(self._child, seconds, going)
 
-    def _answer(self, child: Child, seconds: float, going: Going) -> Message:
+    def _next(self, child: Child, seconds: float, going: Going) -> Message:
         end = time.monotonic() + seconds
         while not ready([child], max(0.0, min(POLL_SECONDS, end - time.monotonic()))):
             if not going():
@@ -94,7 +92,11 @@ class Timer:
 
     def ensure_loaded(self, work: Work, number: int, code: bytes, limit: float, going: Going) -> Message:
         """Load a candidate unless the present worker has it."""
-        if self._child is None or not self._child.alive or self._workload != work.key:
+        if self._child is None or not self._child.alive:
+            self.close()
+            self._child = Child(self._toolchain, self._limits.memory)
+            self._next(self._child, START_SECONDS, going)
+        if self._workload != work.key:
             answer = self.ask(work, {"job": "prepare"}, b"", PREPARE_SECONDS, going)
             if answer["status"] != "ok":
                 return answer
@@ -104,6 +106,11 @@ class Timer:
         if answer["status"] == "ok":
             self._loaded.add(number)
         return answer
+
+    @property
+    def idle(self) -> bool:
+        """Whether the worker has not begun the last request, and had no reason in it to die."""
+        return self._child is not None and self._child.idle
 
     @property
     def cold(self) -> bool:
@@ -127,8 +134,11 @@ class _Batch:
     def _alive(self) -> list[int]:
         return [n for n, t in self.timings.items() if t.status == "ok"]
 
-    def _request(self, number: int, message: Message | None) -> Message | None:
-        """Have a candidate loaded, then send a message about it; None where it fails in any way."""
+    def _request(self, number: int, message: Message | None, again: bool = True) -> Message | None:
+        """Have a candidate loaded, then send a message about it; None where it fails in any way.
+
+        again: whether another worker may be asked where this one turns out to have died before.
+        """
         timing, limit = self.timings[number], self._timer.limits.first_run(self._best)
         try:
             answer = self._timer.ensure_loaded(self._work, number, self._codes[number], limit, self._going)
@@ -140,7 +150,10 @@ class _Batch:
             timing.status, timing.message = "timeout", f"no end after {limit:.3g} s; {self._timer.close()}"
             return None
         except Died:
-            timing.status, timing.message = "crash", self._timer.close()
+            idle, how = self._timer.idle, self._timer.close()
+            if idle and again:
+                return self._request(number, message, again=False)
+            timing.status, timing.message = "crash", how
             return None
         if answer["status"] != "ok":
             timing.status, timing.message = answer["status"], str(answer.get("message", ""))

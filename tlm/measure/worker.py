@@ -90,6 +90,7 @@ def main() -> None:
                 message, blob = receive(pipe)
             except Died:
                 return
+            send(pipe, {"status": "begun"})
             send(pipe, *worker.answer(message, blob))
 
 
