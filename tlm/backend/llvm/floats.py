@@ -85,13 +85,11 @@ def _extreme(beats: str, name: str) -> Emitter:
 
 
 def _logistic(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
-    """1 / (1 + exp(-x)), for negative x as exp(x) / (1 + exp(x)): exp of -|x| never overflows."""
-    t, one = value_type(d, n), literal(1.0, d, n)
-    size = intrinsic("fabs")(a, d, n, x)
-    e = a.library.call(a, "exp", d, n, [a.pure(f"fneg {t} {size}")])
-    below = a.pure(f"fcmp olt {t} {x[0]}, {literal(0.0, d, n)}")
-    top = a.select(below, n, e, one, t)
-    return a.pure(f"fdiv {t} {top}, {a.pure(f'fadd {t} {one}, {e}')}")
+    """exp(x) / (1 + exp(x)): it keeps its digits far on the left, and is 1 long before exp(x) overflows."""
+    t, one, most = value_type(d, n), literal(1.0, d, n), literal(40.0, d, n)
+    less = a.select(a.pure(f"fcmp ogt {t} {x[0]}, {most}"), n, most, x[0], t)
+    e = a.library.call(a, "exp", d, n, [less])
+    return a.pure(f"fdiv {t} {e}, {a.pure(f'fadd {t} {one}, {e}')}")
 
 
 FLOAT: dict[str, Emitter] = {
