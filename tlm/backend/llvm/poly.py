@@ -79,7 +79,10 @@ class _Lanes:
         return out
 
     def estrin(self, coefficients: tuple[float, ...], x: str) -> str:
-        """The same by halves (Estrin 1960): a few operations more, and half as many that wait in a row."""
+        """The same by halves (Estrin 1960): a few operations more, but half as many that wait in a row.
+
+        It pays where the processor has room for few vectors at once, as cores without AVX-512 have.
+        """
         terms = [self.c(c) for c in coefficients]
         while len(terms) > 1:
             pairs = zip(terms[::2], terms[1::2], strict=False)
@@ -115,7 +118,7 @@ def _exp(v: _Lanes, x: str) -> str:
     x = v.clamp(x, -math.inf if v.scales else -104.0, 89.0)
     if v.scales:
         whole, _, rest = _reduced(v, x, 1)
-        return v.scale(v.pick(some, v.estrin(_EXP, rest), v.c(0.0)), whole)
+        return v.scale(v.pick(some, v.horner(_EXP, rest), v.c(0.0)), whole)
     # exp(x) = exp(rest) * 2**whole * 2**whole: 4**whole itself may be out of range.
     _, power, rest = _reduced(v, x, 2)
     scale = v.floats(v.i("add", power, v.w(0x3F800000)))
