@@ -17,6 +17,7 @@ from .lanes import lane_partials
 from .memory import place
 from .partition import Scope, partition
 from .promote import promote
+from .reuse import reuse_outputs
 from .skip import skip_identities
 from .vectors import native_width, private_lanes, single_level
 
@@ -30,7 +31,8 @@ def lower(program: Program, target: Target) -> Program:
     What it computes is unchanged but for the order in which lanes of a vectorised reduction are merged.
     """
     dtypes = {name: b.dtype for name, b in buffers(program).items()}
-    body = cap_expansion(cpu_kinds(program.body), max(1, target.vector_bytes // 4))
+    body = reuse_outputs(program.body, program.outputs)
+    body = cap_expansion(cpu_kinds(body), max(1, target.vector_bytes // 4))
     body = private_lanes(single_level(body))
     body = explicit_init(lane_partials(body, dtypes), dtypes)
     body = promote(skip_identities(body, dtypes), dtypes)
