@@ -19,7 +19,7 @@ OUTER, TEAM = 8, 4
 
 def main() -> None:
     program = tiled_matmul(64, 64, 64, 8, 32, 16, threads=True)
-    kernel = compile(program, target("avx512"), cache=False)
+    kernel = compile(program, target("avx2"), cache=False)
     arrays = whole_numbers(program)
     want = arrays[0] @ arrays[1]
     most, wrong = [0], []

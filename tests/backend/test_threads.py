@@ -19,7 +19,7 @@ from tlm.schedule import Schedule
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 def test_any_number_of_threads(threads: int) -> None:
     program = tiled_matmul(45, 70, 9, 8, 32, 16, threads=True)
-    kernel = compile(program, target("avx512"), cache=False)
+    kernel = compile(program, target("avx2"), cache=False)
     assert kernel.module.parallel
     arrays = whole_numbers(program)
     (got,) = run(kernel, arrays, threads)
@@ -110,7 +110,7 @@ def test_compiling_from_eight_threads() -> None:
             for round in range(4):
                 program = tiled_matmul(5 + n, 17 + round, 4, 4, 16, 16)
                 arrays = whole_numbers(program, n)
-                (got,) = run(compile(program, target("avx512"), cache=n % 2 == 0), arrays)
+                (got,) = run(compile(program, target("avx2"), cache=n % 2 == 0), arrays)
                 np.testing.assert_array_equal(got, arrays[0] @ arrays[1])
         except BaseException as error:
             errors.append(error)
@@ -127,7 +127,7 @@ def test_without_an_openmp_runtime_kernels_run_serially(monkeypatch: pytest.Monk
     monkeypatch.setattr(openmp, "_team", openmp._Team())
     monkeypatch.setattr(openmp, "openmp", lambda: None)
     program = tiled_matmul(45, 70, 9, 8, 32, 16, threads=True)
-    kernel = compile(program, target("avx512"), cache=False)
+    kernel = compile(program, target("avx2"), cache=False)
     arrays = whole_numbers(program)
     out = outputs(program)
     kernel(*arrays, *out, threads=4)
