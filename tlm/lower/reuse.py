@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..ir.affine import Affine, affine
 from ..ir.nodes import Alloc, Buffer, Expr, For, If, Load, Prefetch, Stmt, Store, Update
@@ -50,7 +51,7 @@ def reuse_outputs(body: Stmt, outputs: Sequence[Buffer]) -> Stmt:
         for depth, around in enumerate(path):
             home = _home(path, depth, store, output) if isinstance(around, Alloc) else None
             if home is not None:
-                body = map_stmt(body, lambda s, home=home: _moved(s, home))  # type: ignore[misc]
+                body = map_stmt(body, partial(_moved, home=home))
                 break
     return body
 
