@@ -13,6 +13,9 @@ from .arrays import Shape, Spec, address, contiguous, laid_out, numpy_dtype, sha
 from .foreign import Back, empty, writable
 from .products import Problem
 
+# Results of so many bytes start on a cache line: then no vector of them lies on two.
+_ALIGNED = 1 << 20
+
 
 class Runner:
     """Pointers in, result out. What a call costs beyond the kernel is here, so it is written to be fast."""
@@ -45,7 +48,8 @@ class Runner:
             if p & self._mask:
                 return self([laid_out(x, s) for x, s in zip(arrays, self._specs, strict=True)], out)
         if out is None:
-            fresh: np.ndarray = np.empty(self._shape, self._dtype)
+            large = self._span >= _ALIGNED
+            fresh = empty(self._shape, self._dtype) if large else np.empty(self._shape, self._dtype)
             self._call(*pointers, address(fresh), threads=self._threads)
             return fresh if self._shape else fresh[()]
         if (

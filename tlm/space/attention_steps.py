@@ -20,6 +20,7 @@ from ..schedule.steps import (
 )
 from .attention import Attention, Product
 from .contraction_choices import CHAIN, ceil
+from .packing import turned
 from .rows_steps import LONGEST, Shape, chunks, cut_sums, inner_order
 from .stages import Stage
 
@@ -112,21 +113,10 @@ def _packing(
     at = moved[-1] if moved else ""
     layout = (f"{n}.0", *deep, *inner)
     out: list[Step] = [CacheRead(x.b, at, memory="heap", layout=layout, name=name, pad=True)]
-    side, lane = [f"{loop}@{name}" for loop in inner[:-1]], f"{inner[-1]}@{name}"
     if not x.crossed:
-        return [*out, *[Unroll(loop) for loop in side], Vectorize(lane)]
-    *before, k = [f"{loop}@{name}" for loop in deep]
-    tile = f"{stage.name}_turn"
-    out += [
-        Split(k, p.lanes),
-        Reorder((f"{n}.0@{name}", *before, *side, f"{k}.0", f"{k}.1", lane)),
-        CacheRead(x.b, f"{k}.0", memory="register", layout=(lane, f"{k}.1"), name=tile),
-        Unroll(f"{lane}@{tile}"),
-        Vectorize(f"{k}.1@{tile}"),
-        Unroll(f"{k}.1"),
-        Vectorize(lane),
-    ]
-    return out
+        return [*out, *[Unroll(f"{loop}@{name}") for loop in inner[:-1]], Vectorize(f"{inner[-1]}@{name}")]
+    *before, k = deep
+    return out + turned(x.b, name, (f"{n}.0", *before), inner[:-1], k, inner[-1], p.lanes)
 
 
 def _rows(out: list[Step], marks: list[Step], a: Attention, p: Plan, stage: Stage) -> Shape:

@@ -21,6 +21,7 @@ from ..schedule.steps import (
     Widen,
 )
 from .epilogue import epilogue
+from .packing import ROWS, by_rows, turned
 from .problem import Contraction
 
 
@@ -163,17 +164,37 @@ def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> l
         out.append(CacheRead(operand.buffer.name, at, memory="heap", layout=layout, name=name, pad=True))
         if held != operand.buffer.dtype:
             out.append(Widen(name, held.name))
-        across, unit = inner[-1], operand.stride(c.n if axis == "n" else c.m) == 1
-        vectors = axis == "n" or unit
-        if summed[1] and vectors:
-            out.append(Reorder((f"{summed[1][0]}@{name}", f"{across}@{name}")))
-        out += [Unroll(f"{x}@{name}") for x in (*inner[:-1], *summed[1])]
-        out.append(Vectorize(f"{across}@{name}") if vectors else Unroll(f"{across}@{name}"))
+        outermost, order = _copying(c, p, loops, axis, name, inner)
+        out += order
         shared = loops.block.get(p.parallel, batch[0] if batch and p.parallel in ("batch", "k") else "")
-        order = ["", *batch, *(loops.block[x] for x in p.order)]
-        if shared and order.index(at) < order.index(shared):
-            out.append(Parallel(f"{loops.tile[axis]}@{name}"))
+        around = ["", *batch, *(loops.block[x] for x in p.order)]
+        if shared and around.index(at) < around.index(shared):
+            out.append(Parallel(outermost))
     return out
+
+
+def _copying(
+    c: Contraction, p: Plan, loops: Loops, axis: str, name: str, inner: tuple[str, ...]
+) -> tuple[str, list[Step]]:
+    """The outermost loop of the copy `name` of an operand, and the steps that arrange its loops."""
+    operand, held = (c.b, p.held_b) if axis == "n" else (c.a, p.held_a)
+    extent, panel, block = c.extent(c.m), p.rows, p.block_m
+    if axis == "n":
+        extent, panel, block = c.extent(c.n), p.columns * p.lanes, p.block_n
+    tile, across, out = loops.tile[axis], inner[-1], list[Step]()
+    outermost, along_k = f"{tile}@{name}", operand.stride(c.k)
+    unit = operand.stride(c.n if axis == "n" else c.m) == 1
+    vectors = axis == "n" or unit
+    if vectors and not unit and along_k == 1 and p.terms == 1 and held == operand.buffer.dtype:
+        return outermost, turned(operand.buffer.name, name, (tile,), inner[:-1], loops.k, across, p.lanes)
+    if unit and along_k and p.block_k > ROWS * p.terms and min(block, -(-extent // panel)) > 1:
+        outermost, order = by_rows(name, (tile,), loops.k)
+        out += order
+    term = loops.term if along_k else ()
+    if term and vectors:
+        out.append(Reorder((f"{term[0]}@{name}", f"{across}@{name}")))
+    out += [Unroll(f"{x}@{name}") for x in (*inner[:-1], *term)]
+    return outermost, [*out, Vectorize(f"{across}@{name}") if vectors else Unroll(f"{across}@{name}")]
 
 
 def _shared(p: Plan, loops: Loops, batch: tuple[str, ...]) -> str:

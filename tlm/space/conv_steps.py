@@ -17,6 +17,7 @@ from ..schedule.steps import (
 )
 from .conv_problem import Convolution, Side
 from .epilogue import epilogue
+from .packing import ROWS, by_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +148,24 @@ def _copy(
     layout = tuple([x for x in readers if _moves(operand.strides, x)])
     out = [CacheRead(operand.buffer.name, at, memory="heap", layout=layout, name=name, pad=True)]
     last, inner = layout[-1], [x for x in nest.tile if x in layout]
+    unit, outermost = operand.stride(side.inner) == 1, f"{layout[0]}@{name}"
+    if unit and nest.k in layout and p.block_k > ROWS and _panels(c, p, side, axis) > 1:
+        around = [x for x in layout if x not in inner and x != nest.k]
+        outermost, streamed = by_rows(name, sorted(around, key=lambda x: x not in c.windows), nest.k)
+        out += streamed
     if last in inner:
         out += [Unroll(f"{x}@{name}") for x in inner[:-1]]
-        unit = operand.stride(side.inner) == 1
         out.append(Vectorize(f"{last}@{name}") if axis == "n" or unit else Unroll(f"{last}@{name}"))
     if outside and layout[0] not in inner:
-        out.append(Parallel(f"{layout[0]}@{name}"))
+        out.append(Parallel(outermost))
     return out
+
+
+def _panels(c: Convolution, p: ConvPlan, side: Side, axis: str) -> int:
+    """Tiles of a block along the innermost loop of a side: panels of a row of its packed operand."""
+    size, block = (p.columns * p.lanes, p.block_n) if axis == "n" else (p.rows, p.block_m)
+    tiles = -(-c.extent(side.inner) // size)
+    return tiles if len(side.loops) > 1 else min(block, tiles)
 
 
 def _held(

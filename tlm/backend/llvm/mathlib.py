@@ -25,7 +25,7 @@ _LIBMVEC = ("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan",
 # Where libmvec strays further: erfc in f64 by 4.5 ulp, so that it goes through libm, lane by lane.
 _STRAYS = (("erfc", f64),)
 # Where own polynomials, with FMA, are more exact than libmvec and twice as fast (measured on AVX-512).
-_INLINE = ("exp", "log", "tanh", "erf")
+_INLINE = ("exp", "log", "tanh", "erf", "logistic")
 # Bytes of a vector argument: the letter of the ABI, and the levels that have such vectors.
 _ABI = {16: "b", 32: "d", 64: "e"}
 _WIDTHS = {"avx512": (64, 32, 16), "avx2": (32, 16), "sse": (16,)}
@@ -64,7 +64,7 @@ class Library:
         """`name` of `args`, all of f32 or f64."""
         if lanes == 1:
             return self._scalar(a, name, dtype, args)
-        if dtype == f32 and name in _INLINE and a.fma:
+        if self.inlines(a, name, dtype, lanes):
             return poly.FUNCTIONS[name](a, lanes, args[0])
         known = self.vectors and name in _LIBMVEC and (name, dtype) not in _STRAYS
         widths = _WIDTHS.get(self.isa, ()) if known else ()
@@ -76,6 +76,10 @@ class Library:
         if dtype == f32 and name in poly.FUNCTIONS:
             return poly.FUNCTIONS[name](a, lanes, args[0])
         return self._lane_by_lane(a, name, dtype, lanes, args)
+
+    def inlines(self, a: Arithmetic, name: str, dtype: DType, lanes: int) -> bool:
+        """Whether `name` is written out as a polynomial, whatever other libraries have."""
+        return lanes > 1 and dtype == f32 and name in _INLINE and a.fma
 
     def _symbol(self, name: str, dtype: DType, bytes: int) -> str:
         arity = "vv" if name in _BINARY else "v"

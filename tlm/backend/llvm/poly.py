@@ -157,6 +157,20 @@ def _log(v: _Lanes, x: str) -> str:
     return v.pick(v.test("ult", x, v.c(0.0)), v.c(math.nan), out)
 
 
+def _logistic(v: _Lanes, x: str) -> str:
+    """1 / (1 + exp(-x)), with digits far on the left."""
+    if v.scales:
+        e = _exp(v, v.clamp(x, -math.inf, 40.0))
+        return v.f("div", e, v.f("add", v.c(1.0), e))
+    # With exp(-x) = exp(-rest) * 4**whole: 2**-whole / (2**-whole + exp(-rest) * 2**whole), where nothing
+    # overflows and the last bits of a subnormal result are rounded once. Beyond the bounds it is 0 and 1.
+    _, power, rest = _reduced(v, v.clamp(x, -110.0, 87.0), -2)
+    scale = v.floats(v.i("add", power, v.w(0x3F800000)))
+    inverse = v.floats(v.i("sub", v.w(0x3F800000), power))
+    mirrored = tuple([c * (-1) ** n for n, c in enumerate(_EXP_WIDE)])
+    return v.f("div", inverse, v.fma(v.estrin(mirrored, rest), scale, inverse))
+
+
 def _tanh(v: _Lanes, x: str) -> str:
     """m / (m + 2) with m = exp(2x) - 1, which keeps its digits near 0; at most 3 ulp wrong."""
     # Beyond these bounds the result is -1 and 1.
@@ -181,4 +195,5 @@ def _on(function: Callable[[_Lanes, str], str]) -> Callable[[Arithmetic, int, st
 
 FUNCTIONS: dict[str, Callable[[Arithmetic, int, str], str]] = {
     "exp": _on(_exp), "log": _on(_log), "tanh": _on(_tanh), "erf": _on(_erf),
+    "logistic": _on(_logistic),
 }  # fmt: skip
