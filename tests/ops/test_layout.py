@@ -129,6 +129,16 @@ def test_flip_and_broadcast(x: Any, data: st.DataObject):
     same(ops.broadcast_to(x, (2, *x.shape), **PLAIN), np.broadcast_to(x, (2, *x.shape)))
 
 
+def test_large_results_start_on_a_cache_line():
+    """A transpose writes a few rows at a time: vectors that lie on two lines take both of them twice."""
+    for _ in range(4):
+        x = np.arange(600 * 512, dtype=np.float32).reshape(600, 512)
+        y = ops.transpose(x, schedule="default")
+        assert y.ctypes.data % 64 == 0
+        assert y.flags.writeable
+        np.testing.assert_array_equal(y, x.T)
+
+
 def test_wrong_calls():
     x = np.ones((2, 3), "f4")
     with pytest.raises(ArgumentError, match=r"axes \(0, 0\) are not a permutation"):
