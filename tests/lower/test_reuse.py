@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.lower.programs import lines, same
+from tlm.backend import compile as compile_program
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import DType, f32, f64
 from tlm.ir.nodes import (
@@ -28,6 +30,8 @@ from tlm.ir.nodes import (
 from tlm.ir.verify import verify
 from tlm.ir.walk import statements
 from tlm.lower.reuse import reuse_outputs
+from tlm.schedule import Schedule
+from tlm.target import Target
 
 ROWS, COLUMNS = 3, 2000
 R, J, K, ZERO = Var("i"), Var("j"), Var("k"), const(0)
@@ -153,3 +157,48 @@ def test_small_temporaries_and_other_types_stay() -> None:
 def test_an_output_that_is_read_or_written_elsewhere_stays() -> None:
     first = For("q", COLUMNS, Store("y", (R, Var("q")), Load("x", (R, Var("q")), f32)))
     assert not moved(program(block(made(ZERO), first, For("k", COLUMNS, stored(E)))))
+
+
+def test_another_temporary_of_the_same_name_is_another_one() -> None:
+    def part(n: int, out: str, plus: float, times: float) -> Stmt:
+        j, k = Var(f"j{n}"), Var(f"k{n}")
+        make = For(j.name, COLUMNS, Store("e", (j,), Load("x", (j,), f32) + plus))
+        end = For(k.name, COLUMNS, Store(out, (k,), Load("e", (k,), f32) * times))
+        return Alloc(Buffer("e", (COLUMNS,), f32, "heap"), block(make, end))
+
+    x, y, z = (Buffer(n, (COLUMNS,), f32) for n in "xyz")
+    p = Program("p", (x,), (y, z), block(part(1, "y", 1.0, 2.0), part(2, "z", 5.0, 3.0)))
+    verify(p)
+    assert moved(p)
+    same(replace(p, body=reuse_outputs(p.body, p.outputs)), p)
+
+
+@pytest.mark.parametrize("loop", ["r", "e.0", "e.1"])
+def test_a_loop_named_like_a_part_of_the_temporary(loop: str) -> None:
+    """Two runs of it store to places between each other's: whatever its loop is called, it stays."""
+    r = Var(loop)
+    make = For("j", COLUMNS, Store("e", (J,), Load("x", (J,), f32) + 1.0))
+    end = For("k", COLUMNS // 2, Store("y", (K * 2 + r,), Load("e", (K * 2,), f32) * 2.0))
+    inside = Alloc(Buffer("e", (COLUMNS,), f32, "heap"), block(make, end))
+    x, y = Buffer("x", (COLUMNS,), f32), Buffer("y", (2 * COLUMNS,), f32)
+    p = Program("p", (x,), (y,), For(loop, 2, inside))
+    verify(p)
+    assert not moved(p)
+
+
+def test_runs_that_overlap_stay_and_machine_code_writes_nothing_beyond() -> None:
+    tile, tiles = 1025, 4
+    n = tile * tiles
+    b = Builder("p")
+    x = b.input("x", (n + 1,), "f32")
+    e = b.compute("y_e", (n + 1,), lambda i: x[i] + 1.0, axes=("a",))
+    t = b.compute("t", (n,), lambda i: e[i] + e[i + 1], axes=("c",))
+    b.compute("y", (n,), lambda i: e[i] * t[i], axes=("e",), output=True)
+    s = Schedule(b.build()).split("y_e", tile).compute_at("t", "y_e.0").compute_at("y_e", "y_e.0")
+    s = s.parallel("y_e.0")
+    verify(replace(s.program, body=reuse_outputs(s.program.body, s.program.outputs)))
+    data = (np.arange(n + 1) % 7).astype(np.float32)
+    room = np.full(n + 64, -5, np.float32)
+    compile_program(s.program, Target("avx2", threads=2))(data, room[:n])
+    np.testing.assert_array_equal(room[:n], (data + 1)[:n] * ((data + 1)[:n] + (data + 1)[1:]))
+    assert (room[n:] == -5).all()

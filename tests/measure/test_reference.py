@@ -13,7 +13,7 @@ from tlm.ir.interpret import interpret
 from tlm.ir.nodes import Cast, Program, const, op
 from tlm.measure import arrays
 from tlm.measure.bounds import Bounded
-from tlm.measure.reference import Expected, agrees, reference, worst
+from tlm.measure.reference import Expected, _grid, agrees, reference, worst
 
 from .helpers import matmul
 
@@ -167,6 +167,27 @@ def test_large_grids_are_cut():
     (x,) = given(program)
     (want,) = reference(program, [x])
     assert agrees(x.sum((1, 2)), want)
+
+
+@pytest.mark.parametrize(("shape", "most"), [((1050,), 12), ((7, 30), 3), ((7, 101), 14), ((3, 210, 2), 15)])
+def test_cutting_a_grid_keeps_its_parts_large(monkeypatch, shape: tuple[int, ...], most: int):
+    """One iteration at a time, five million elements in a row took minutes."""
+    monkeypatch.setattr("tlm.measure.reference._LARGEST_GRID", 100)
+
+    def twice(b: Builder) -> None:
+        x = b.input("X", shape, "f32")
+        b.compute("y", shape, lambda *v: x[v] * 2.0 + Cast(v[0], f32), output=True)
+
+    program = build(twice)
+    (x,) = given(program)
+    parts: list[int] = []
+    monkeypatch.setattr(
+        "tlm.measure.reference._grid", lambda loops, start=0: parts.append(len(loops)) or _grid(loops, start)
+    )
+    (want,) = reference(program, [x])
+    rows = np.arange(shape[0]).reshape(-1, *[1] * (len(shape) - 1))
+    assert agrees(x * 2 + rows, want)
+    assert len(parts) <= most
 
 
 def test_inputs_make_sums_exact_in_any_order():

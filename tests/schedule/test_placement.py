@@ -173,3 +173,21 @@ def test_vectorised_and_block_loops_take_no_stages() -> None:
     s = Schedule(chain()).bind("Z_i", "blockIdx.y").bind("Z_j", "blockIdx.x")
     with pytest.raises(ScheduleError, match="loop Z_j inside Z_i is bound to blocks too"):
         s.compute_at("Y", "Z_i")
+
+
+def three() -> Program:
+    b = Builder("three")
+    x = b.input("X", (4, 10), "f32")
+    f = b.compute("F", (4, 10), lambda i, j: x[i, j] + 1.0)
+    b.compute("Z", (4, 10), lambda i, j: f[i, j] * 2.0, output=True)
+    b.compute("W", (4, 10), lambda i, j: f[i, j] * 3.0, output=True)
+    return b.build()
+
+
+def test_a_loop_around_both_stages_is_neither_s_own() -> None:
+    s = Schedule(three()).merge("i", "Z_i").reverse_compute_at("Z", "j")
+    verify(s.program)
+    assert "Z[i, Z_j + j] = F[i, Z_j + j] * 2.0" in str(s)
+    x = np.random.default_rng(0).integers(-4, 5, (4, 10)).astype("f4")
+    for got, want in zip(s.run(x), ((x + 1) * 2, (x + 1) * 3), strict=True):
+        np.testing.assert_array_equal(got, want)

@@ -7,17 +7,19 @@
         for j in m: Y[i, j] = E[0, j] * s[0]
 
 One array less goes through the caches. Outputs overlap nothing, so that nobody sees what they hold before.
+It moves one temporary into each output that has its dtype and one Store: the outermost that may move of those
+that are too large for the stack.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ..ir.affine import Affine, affine
 from ..ir.nodes import Alloc, Buffer, Expr, For, If, Load, Prefetch, Stmt, Store, Update
-from ..ir.walk import loads, map_expr, map_exprs, map_leaves, map_stmt, targets, walk
+from ..ir.paths import find, rebuild
+from ..ir.walk import loads, map_expr, map_exprs, map_leaves, targets, walk
 from .memory import STACK_BUFFER
 from .nests import Enclosing, leaves
 
@@ -51,7 +53,7 @@ def reuse_outputs(body: Stmt, outputs: Sequence[Buffer]) -> Stmt:
         for depth, around in enumerate(path):
             home = _home(path, depth, store, output) if isinstance(around, Alloc) else None
             if home is not None:
-                body = map_stmt(body, partial(_moved, home=home))
+                body = _replaced(body, around, _moved(around, home))
                 break
     return body
 
@@ -91,27 +93,38 @@ def _home(path: Enclosing, depth: int, store: Store, output: Buffer) -> _Home | 
     if own.size * own.dtype.bytes <= STACK_BUFFER:
         return None
     kept = tuple([k for k, extent in enumerate(own.shape) if extent != 1])
-    read = {n.indices for n in loads(store.value) if n.buffer == name}
-    if len(read) != 1 or any(n.buffer == name for i in store.indices for n in loads(i)):
+    places = {n.indices for n in loads(store.value) if n.buffer == name}
+    leading = len(store.indices) - len(kept)
+    if len(places) != 1 or leading < 0:
         return None
-    at, split = read.pop(), len(store.indices) - len(kept)
-    forms, mine = [affine(i) for i in store.indices], [affine(at[k]) for k in kept]
-    if split < 0 or None in forms or None in mine:
+    at = places.pop()
+    stored, read = _affine(store.indices), _affine([at[k] for k in kept])
+    if stored is None or read is None:
         return None
-    ends = [f for f in forms if f is not None]
-    offsets = tuple([f - m for f, m in zip(ends[split:], mine, strict=True) if m is not None])
-    loops = {p.var: p.extent for p in path if isinstance(p, For)}
-    outer = {p.var: p.extent for p in path[:depth] if isinstance(p, For)}
-    if not all(f.names <= outer.keys() for f in (*ends[:split], *offsets)):
+    lead, offsets = stored[:leading], [s - r for s, r in zip(stored[leading:], read, strict=True)]
+    loops, outer = _extents(path), _extents(path[:depth])
+    if not all(f.names <= outer.keys() for f in (*lead, *offsets)):
         return None
     # Each run of the Alloc has a part of the output of its own, and each place there is stored to once.
-    inner = {f"{name}.{k}": own.shape[k] for k in kept}
-    part = [*ends[:split], *[o + Affine(0, ((n, 1),)) for o, n in zip(offsets, inner, strict=True)]]
-    inside = all(_inside(f, n, outer | inner) for f, n in zip(part, output.shape, strict=True))
-    if not (inside and _distinct(part, outer | inner) and _distinct(ends, loops)):
+    # An axis of the temporary is named by its number, as no loop is.
+    axes = {str(k): own.shape[k] for k in kept}
+    part = [*lead, *[o + Affine(0, ((axis, 1),)) for o, axis in zip(offsets, axes, strict=True)]]
+    inside = all(_inside(f, n, outer | axes) for f, n in zip(part, output.shape, strict=True))
+    if not (inside and _distinct(part, outer | axes) and _distinct(stored, loops)):
         return None
-    home = _Home(name, output.name, store.indices[:split], kept, offsets)
+    home = _Home(name, output.name, store.indices[:leading], kept, tuple(offsets))
     return home if _last(alloc, path[depth + 1 :], store) else None
+
+
+def _affine(indices: Sequence[Expr]) -> list[Affine] | None:
+    """All indices in affine form, None where one has none."""
+    forms = [affine(i) for i in indices]
+    return None if None in forms else [f for f in forms if f is not None]
+
+
+def _extents(path: Enclosing) -> dict[str, int]:
+    """Extents of the loops on a path, by name."""
+    return {p.var: p.extent for p in path if isinstance(p, For)}
 
 
 def _inside(form: Affine, extent: int, loops: Mapping[str, int]) -> bool:
@@ -150,12 +163,18 @@ def _last(alloc: Alloc, path: Enclosing, store: Store) -> bool:
     return True
 
 
-def _moved(stmt: Stmt, home: _Home) -> Stmt:
-    """One statement, its parts moved already."""
-    if isinstance(stmt, Alloc) and stmt.buffer.name == home.temporary:
-        body = map_exprs(stmt.body, lambda e: map_expr(e, lambda n: _read(n, home)))
-        return map_leaves(body, lambda s: _written(s, home))
-    return stmt
+def _replaced(body: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    """`body` with the statement `old`, that very object, replaced: another of its name is another buffer."""
+    path = find(body, lambda s: s is old)
+    assert path is not None
+    return rebuild(path, new)
+
+
+def _moved(alloc: Stmt, home: _Home) -> Stmt:
+    """What is inside of the Alloc, with the output in place of the temporary."""
+    assert isinstance(alloc, Alloc)
+    body = map_exprs(alloc.body, lambda e: map_expr(e, lambda n: _read(n, home)))
+    return map_leaves(body, lambda s: _written(s, home))
 
 
 def _read(node: Expr, home: _Home) -> Expr:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -132,18 +132,22 @@ class _Run:
 
     def chunked(
         self, targets: tuple[str, ...], indices: tuple[Expr, ...], loops: Loops, guards: tuple[Expr, ...],
-        values: tuple[Expr, ...], update: Update | None, fixed: dict[str, Any],
+        values: tuple[Expr, ...], update: Update | None, fixed: dict[str, Any], start: int = 0,
     ) -> None:  # fmt: skip
-        """Run the outermost loops one iteration at a time until the rest fits in a grid of bounded size."""
-        if math.prod(f.extent for f in loops) > _LARGEST_GRID and loops[0].var not in (
-            update.axes if update else ()
-        ):
-            for i in range(loops[0].extent):
-                self.chunked(
-                    targets, indices, loops[1:], guards, values, update, fixed | {loops[0].var: np.int64(i)}
-                )
+        """Cut the outermost loop, which begins at `start`, into parts whose grids are of bounded size."""
+        rest = math.prod(f.extent for f in loops[1:])
+        axes = update.axes if update else ()
+        if loops and rest * loops[0].extent > _LARGEST_GRID and loops[0].var not in axes:
+            step = max(1, _LARGEST_GRID // rest)
+            for at in range(0, loops[0].extent, step):
+                if rest > _LARGEST_GRID:
+                    known = fixed | {loops[0].var: np.int64(at)}
+                    self.chunked(targets, indices, loops[1:], guards, values, update, known)
+                else:
+                    part = replace(loops[0], extent=min(step, loops[0].extent - at)), *loops[1:]
+                    self.chunked(targets, indices, part, guards, values, update, fixed, at)
             return
-        grid = fixed | _grid(loops)
+        grid = fixed | _grid(loops, start)
         shape = tuple(f.extent for f in loops)
         results = [self.evaluate(v, grid) for v in values]
         mask: Any = reduce(np.logical_and, [self.evaluate(g, grid).value for g in guards], np.True_)
@@ -270,11 +274,11 @@ class _Run:
         return Bounded(held.value[at], held.error[at] if np.ndim(held.error) else held.error)
 
 
-def _grid(loops: Loops) -> dict[str, Any]:
-    """Each loop variable as an array along a dimension of its own."""
+def _grid(loops: Loops, start: int = 0) -> dict[str, Any]:
+    """Each loop variable as an array along a dimension of its own; the outermost one begins at `start`."""
     n = len(loops)
     return {
-        f.var: np.arange(f.extent).reshape([-1 if m == d else 1 for m in range(n)])
+        f.var: (np.arange(f.extent) + (0 if d else start)).reshape([-1 if m == d else 1 for m in range(n)])
         for d, f in enumerate(loops)
     }
 

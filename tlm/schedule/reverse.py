@@ -108,12 +108,15 @@ class ReverseComputeAt(Step):
         if len(places) != 1:
             raise self.refuse(program, f"{self.stage} reads {source} at {len(places)} different places")
         dims = plain(places[0])
+        own = {f.var for f in stage.loops}
         shape = buffers(program)[source].shape
         for writer in find_writers(program.body, source):
             found = self._written(program, path, source, writer, extents)
             conds.extend(found[1])
             for name, d in dims.items():
-                if ranges.setdefault(name, found[0][d]) != found[0][d]:
+                if name not in own:
+                    self._same(program, source, name, found[0][d])
+                elif ranges.setdefault(name, found[0][d]) != found[0][d]:
                     raise self.refuse(
                         program, f"the parts of {source} that {self.loop} completes differ for {name}"
                     )
@@ -123,6 +126,12 @@ class ReverseComputeAt(Step):
                         f"{self.stage} needs all of dimension {d} of {source}; {self.loop} completes a part"
                     )
                     raise self.refuse(program, reason, "Name a loop further out.")
+
+    def _same(self, program: Program, source: str, name: str, completed: Range) -> None:
+        """Refuse where a loop around both stages moves what is read in another way than what is completed."""
+        if completed != Range(Affine(0, ((name, 1),)), 1):
+            reason = f"{self.stage} reads {source} at {name}, around both; {self.loop} completes others"
+            raise self.refuse(program, reason, f"Name a loop outside of {name}.")
 
     def _written(
         self, program: Program, path: Path, source: str, writer: Path, extents: dict[str, int]

@@ -116,7 +116,8 @@ def _packing(
     if not x.crossed:
         return [*out, *[Unroll(f"{loop}@{name}") for loop in inner[:-1]], Vectorize(f"{inner[-1]}@{name}")]
     *before, k = deep
-    return out + turned(x.b, name, (f"{n}.0", *before), inner[:-1], k, inner[-1], p.lanes)
+    outer = (f"{n}.0", *before)
+    return out + turned(x.b, name, outer=outer, side=inner[:-1], row=k, lane=inner[-1], lanes=p.lanes)
 
 
 def _rows(out: list[Step], marks: list[Step], a: Attention, p: Plan, stage: Stage) -> Shape:

@@ -178,16 +178,15 @@ def _copying(
 ) -> tuple[str, list[Step]]:
     """The outermost loop of the copy `name` of an operand, and the steps that arrange its loops."""
     operand, held = (c.b, p.held_b) if axis == "n" else (c.a, p.held_a)
-    extent, panel, block = c.extent(c.m), p.rows, p.block_m
-    if axis == "n":
-        extent, panel, block = c.extent(c.n), p.columns * p.lanes, p.block_n
     tile, across, out = loops.tile[axis], inner[-1], list[Step]()
     outermost, along_k = f"{tile}@{name}", operand.stride(c.k)
     unit = operand.stride(c.n if axis == "n" else c.m) == 1
     vectors = axis == "n" or unit
     if vectors and not unit and along_k == 1 and p.terms == 1 and held == operand.buffer.dtype:
-        return outermost, turned(operand.buffer.name, name, (tile,), inner[:-1], loops.k, across, p.lanes)
-    if unit and along_k and p.block_k > ROWS * p.terms and min(block, -(-extent // panel)) > 1:
+        names = {"outer": (tile,), "side": inner[:-1]}
+        turn = turned(operand.buffer.name, name, **names, row=loops.k, lane=across, lanes=p.lanes)
+        return outermost, turn
+    if unit and along_k and p.block_k > ROWS * p.terms and _panels(c, p, axis) > 1:
         outermost, order = by_rows(name, (tile,), loops.k)
         out += order
     term = loops.term if along_k else ()
@@ -195,6 +194,13 @@ def _copying(
         out.append(Reorder((f"{term[0]}@{name}", f"{across}@{name}")))
     out += [Unroll(f"{x}@{name}") for x in (*inner[:-1], *term)]
     return outermost, [*out, Vectorize(f"{across}@{name}") if vectors else Unroll(f"{across}@{name}")]
+
+
+def _panels(c: Contraction, p: Plan, axis: str) -> int:
+    """Tiles of a block of an axis: the panels of its packed operand."""
+    if axis == "n":
+        return min(p.block_n, -(-c.extent(c.n) // (p.columns * p.lanes)))
+    return min(p.block_m, -(-c.extent(c.m) // p.rows))
 
 
 def _shared(p: Plan, loops: Loops, batch: tuple[str, ...]) -> str:

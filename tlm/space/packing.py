@@ -1,4 +1,4 @@
-"""The loops of a packing copy: in the order of its source, not in that of the panels it writes."""
+"""The loops of a packing copy: they follow how its source lies, not only the panels that it writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ..schedule.steps import CacheRead, Reorder, Split, Step, Unroll, Vectorize
 
 ROWS = 8
-"""Rows of the source that are read side by side: as many streams as a core follows, one page each."""
+"""Rows of the source (for instructions of several terms: groups of rows) that are read side by side: each is
+a stream of its own and lies in another page."""
 
 
 def by_rows(name: str, panels: Sequence[str], row: str) -> tuple[str, list[Step]]:
@@ -25,17 +26,17 @@ def by_rows(name: str, panels: Sequence[str], row: str) -> tuple[str, list[Step]
 
 
 def turned(
-    source: str, name: str, panels: Sequence[str], side: Sequence[str], row: str, lane: str, lanes: int
+    source: str, name: str, *, outer: Sequence[str], side: Sequence[str], row: str, lane: str, lanes: int
 ) -> list[Step]:
     """The copy `name` of a `source` that is contiguous along `row`, where its panels are along `lane`.
 
-        for panel: for row: for side: for lane in lanes: copy
-    ->  for panel: for side: for row.0: {tile = lanes x lanes of it; for row.1 in lanes: copy a column}
+        for outer: for row: for side: for lane in lanes: copy
+    ->  for outer: for side: for row.0: {tile = lanes x lanes of it; for row.1 in lanes: copy a column}
 
     Vectors are read along the source and turned in registers.
     """
     tile, row, lane = f"{name}_turn", f"{row}@{name}", f"{lane}@{name}"
-    outside = [f"{x}@{name}" for x in (*panels, *side)]
+    outside = [f"{x}@{name}" for x in (*outer, *side)]
     return [
         Split(row, lanes),
         Reorder((*outside, f"{row}.0", f"{row}.1", lane)),

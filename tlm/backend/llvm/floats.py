@@ -85,7 +85,7 @@ def _extreme(beats: str, name: str) -> Emitter:
 
 
 def _logistic(a: Arithmetic, d: DType, n: int, x: list[str]) -> str:
-    """exp(x) / (1 + exp(x)): it keeps its digits far on the left, and is 1 long before exp(x) overflows."""
+    """A polynomial where there is one, else exp(x) / (1 + exp(x)), which is 1 before exp(x) overflows."""
     if a.library.inlines(a, "logistic", d, n):
         return a.library.call(a, "logistic", d, n, x)
     t, one, most = value_type(d, n), literal(1.0, d, n), literal(40.0, d, n)

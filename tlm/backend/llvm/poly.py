@@ -158,7 +158,7 @@ def _log(v: _Lanes, x: str) -> str:
 
 
 def _logistic(v: _Lanes, x: str) -> str:
-    """1 / (1 + exp(-x)), with digits far on the left."""
+    """1 / (1 + exp(-x)), as exact where it is nearly 0, for x far below 0."""
     if v.scales:
         e = _exp(v, v.clamp(x, -math.inf, 40.0))
         return v.f("div", e, v.f("add", v.c(1.0), e))
