@@ -183,9 +183,8 @@ def _copying(
     unit = operand.stride(c.n if axis == "n" else c.m) == 1
     vectors = axis == "n" or unit
     if vectors and not unit and along_k == 1 and p.terms == 1 and held == operand.buffer.dtype:
-        names = {"outer": (tile,), "side": inner[:-1]}
-        turn = turned(operand.buffer.name, name, **names, row=loops.k, lane=across, lanes=p.lanes)
-        return outermost, turn
+        source, side, k = operand.buffer.name, inner[:-1], loops.k
+        return outermost, turned(source, name, outer=(tile,), side=side, row=k, lane=across, lanes=p.lanes)
     if unit and along_k and p.block_k > ROWS * p.terms and _panels(c, p, axis) > 1:
         outermost, order = by_rows(name, (tile,), loops.k)
         out += order
