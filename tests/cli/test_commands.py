@@ -187,6 +187,19 @@ def test_wrong_calls(words: tuple[str, ...], error: type[TlmError]):
         call(*words)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("eval", "--seed", "-1"), ("train", "--seed", "-1"), ("collect", "--seconds", "nan"),
+        ("search", "matmul", "8", "8", "8", "--seconds", "nan"), ("bench", "8x8x8", "--seconds", "nan"),
+    ],
+)  # fmt: skip
+def test_options_out_of_range(words: tuple[str, ...]):
+    done = runner.invoke(app, [*words])
+    assert done.exit_code == 2
+    assert f"Invalid value for '{words[-2]}'" in done.output
+
+
 def test_errors_are_one_line_and_exit_code_2():
     words = [sys.executable, "-m", "tlm", "run", "matmul", "1", "2"]
     done = subprocess.run(words, capture_output=True, text=True)

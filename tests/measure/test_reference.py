@@ -230,6 +230,19 @@ def test_below_the_normal_numbers_a_rounding_is_as_large_as_the_least_of_them():
     assert not agrees(np.float32(2) * exact, want)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("factor", [1.0117, 1.001464, 0.1])
+def test_constants_are_of_their_dtype(dtype: str, factor: float):
+    def scaled(b: Builder) -> None:
+        x = b.input("X", (257,), dtype)
+        b.compute("y", (257,), lambda i: x[i] * factor, output=True)
+
+    program = build(scaled)
+    (want,) = reference(program, given(program))
+    (meant,) = interpret(program, given(program))
+    assert Expected(want).met_by(meant), worst(meant, want)
+
+
 def test_bounds_are_not_loose():
     program = matmul(8, 8, 768)
     (want,) = reference(program, given(program))

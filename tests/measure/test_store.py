@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -107,6 +108,26 @@ def writer(path: Path, count: int) -> subprocess.Popen[str]:
     here = str(Path(__file__).parent)
     command = [sys.executable, "-c", WRITE, str(path), ROOT, here, str(count)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_many_open_a_new_store_at_once(tmp_path: Path):
+    wrong: list[str] = []
+    for n in range(20):
+        start = threading.Barrier(8)
+
+        def opened(path: Path = tmp_path / f"{n}.sqlite", start: threading.Barrier = start) -> None:
+            start.wait()
+            try:
+                Store(path).close()
+            except RecordError as error:
+                wrong.append(str(error))
+
+        threads = [threading.Thread(target=opened) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
 
 
 def test_two_processes_write_one_store(tmp_path: Path):

@@ -105,7 +105,7 @@ def test_what_is_given_up_early_would_not_have_been_kept(network: Network, monke
 
 def test_arguments_are_checked(network: Network):
     assert generate([], TARGETS[0], network=network) == []
-    with pytest.raises(ArgumentError, match="samples >= 1 and temperature > 0"):
+    with pytest.raises(ArgumentError, match="samples >= 1, temperature > 0 and seed >= 0"):
         generate([SHAPES[0].program()], TARGETS[0], samples=0, network=network)
     with pytest.raises(ArgumentError, match="temperature > 0"):
         generate([SHAPES[0].program()], TARGETS[0], temperature=0.0, network=network)

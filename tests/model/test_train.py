@@ -15,6 +15,7 @@ from tests.model.dice import dice_value_model
 from tlm.errors import ArgumentError, RecordError
 from tlm.measure.record import Record
 from tlm.measure.store import Store
+from tlm.model import eval as judging
 from tlm.model import train as module
 from tlm.model import weights
 from tlm.model.collect import collect, jobs
@@ -48,6 +49,33 @@ def test_collect_measures_each_shape_once(store: Path, fake_measurer: Any):
     assert all(w.quality.max() == 0 and w.quality.min() < 0 for w in workloads)
     again = collect(store, shapes=8, trials=16, targets=TARGETS, measurer=fake_measurer, heuristic=heuristic)
     assert (again.measured, again.skipped, again.failures) == (2, 6, 0)
+
+
+class Killed(Exception):
+    """In place of SIGKILL, after a batch."""
+
+
+def test_collect_measures_no_program_twice(tmp_path: Path, fake_measurer: Any):
+    """Not of a space that has fewer programs than are asked for, nor after a kill within a shape."""
+    how: dict[str, Any] = dict(trials=40, targets=TARGETS[1:], heuristic=heuristic)
+    for shape in (Shape("x", 1, 1, 1), Shape("x", 2, 2, 2)):
+        path = tmp_path / str(shape)
+        first, again = (collect(path, shapes=[shape], measurer=fake_measurer, **how) for _ in range(2))
+        assert first.programs > 0
+        assert (again.measured, again.skipped, again.programs) == (0, 1, 0)
+
+    class Dying(fake_measurer):  # type: ignore[misc]
+        def measure(self, *args: Any, **kwargs: Any) -> Any:
+            super().measure(*args, **kwargs)
+            raise Killed
+
+    path, shape = tmp_path / "killed", Shape("x", 64, 96, 160)
+    with pytest.raises(Killed):
+        collect(path, shapes=[shape], measurer=Dying, **how)
+    collect(path, shapes=[shape], measurer=fake_measurer, **how)
+    with Store(path) as opened:
+        found = [r.choices for r in opened.records()]
+    assert len(set(found)) == len(found) == 40
 
 
 def test_collect_is_by_seed_and_starts_with_the_heuristic(tmp_path: Path, fake_measurer: Any):
@@ -260,6 +288,35 @@ def test_evaluation_is_paired_and_goes_on(
     assert again == first
     assert "one of 8 #0" in again.text()
     assert json.loads(json.dumps(again.to_json()))["summary"].keys() == first.summary().keys()
+
+
+def test_a_torn_row_costs_no_other(tmp_path: Path):
+    path, about = tmp_path / "rows.jsonl", {"search": 500}
+    for name in "ab":
+        judging._append(path, about, name, {"seconds": 1.0})
+    path.write_bytes(path.read_bytes()[:-20])
+    for name in "bc":
+        judging._append(path, about, name, {"seconds": 3.0})
+    assert {n: r["seconds"] for n, r in judging._read(path, about).items()} == {"a": 1.0, "b": 3.0, "c": 3.0}
+
+
+@pytest.mark.parametrize("text", ["", '{"seed": 0, "rou', "[]"])
+def test_a_folder_that_was_begun_otherwise(text: str, store: Path, tmp_path: Path, recipe: Recipe):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "recipe.json").write_text(text)
+    with pytest.raises(RecordError, match=r"recipe\.json is no recipe of tlm train; give another folder"):
+        run_recipe(recipe, store, out, progress=pytest.fail, resume=True, measure=True)
+
+
+def test_seeds_are_not_negative(tmp_path: Path, recipe: Recipe):
+    with pytest.raises(ArgumentError, match="seed is 0 or more, got -1"):
+        evaluate(None, [], shapes=1, seed=-1)
+    with pytest.raises(ArgumentError, match="seed is 0 or more, got -2"):
+        run_recipe(
+            replace(recipe, seed=-2), tmp_path, tmp_path / "out", progress=pytest.fail, resume=True,
+            measure=True,
+        )  # fmt: skip
 
 
 def test_one_slow_process_does_not_judge_a_program(

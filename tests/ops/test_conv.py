@@ -174,6 +174,12 @@ def test_wrong_calls(make: Any, words: str):
 def test_nothing_in_nothing_out():
     w = np.ones((3, 3, 3, 4), "f4")
     assert ops.conv2d(np.ones((0, 5, 5, 3), "f4"), w).shape == (0, 3, 3, 4)
+    nothing = np.ones((1, 0, 8, 3), "f4")
+    for holes, columns in ((1, 10), (2, 17)):
+        found = ops.conv2d(
+            nothing, np.ones((3, 3, 3, 4), "f4"), np.ones(4, "f4"), padding=2, input_dilation=holes, **PLAIN
+        )
+        np.testing.assert_array_equal(found, np.ones((1, 2, columns, 4), "f4"))
     empty = ops.conv2d(np.ones((2, 5, 5, 0), "f4"), w[:, :, :0], np.ones(4, "f4"), **PLAIN)
     np.testing.assert_array_equal(empty, np.ones((2, 3, 3, 4), "f4"))
 

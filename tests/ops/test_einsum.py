@@ -90,6 +90,8 @@ def test_empty_sums():
         (("ij,jk", np.ones((2, 2))), "names 2 operands, got 1"),
         (("ij", np.ones(2)), r"names 2 axes, the operand has shape \(2,\)"),
         (("ij,jk", np.ones((2, 3)), np.ones((4, 2))), "'j' in 'ij,jk' has sizes 3 and 4"),
+        (("ii->i", np.ones((1, 3))), "'i' in 'ii->i' has sizes 3 and 1"),
+        (("ii", np.ones((3, 1))), "'i' in 'ii' has sizes 1 and 3"),
         (("i1", np.ones((2, 3))), "is not letters"),
         (("ij->k", np.ones((2, 3))), "has one of no operand"),
         (("ij->ii", np.ones((2, 3))), "repeats a letter"),

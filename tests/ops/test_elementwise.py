@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tlm
 from tests.ops.values import FEW, LAYOUTS, array, floats, near, normal, sizes, wide
 from tlm import ops
 from tlm.errors import ArgumentError, DTypeError
+from tlm.ir.interpret import interpret
 
 PLAIN = {"schedule": "default"}
 BINARY = (
@@ -70,6 +74,46 @@ def test_numbers_take_the_dtype_of_the_array():
         np.testing.assert_array_equal(ops.add(x, k, **PLAIN), x + k)
 
 
+SMALL, LARGE = np.array([0, 1, 2], "i1"), np.array([0.0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "operands",
+    [
+        (SMALL.astype("i8"), np.ones(3, "f4"), 0.0), (LARGE, np.ones(3, "f4"), 0),
+        (SMALL.astype("i4"), np.ones(3, "f2"), 1.5), (SMALL, 300, 0), (LARGE.astype("f4"), 1, 0),
+        (LARGE.astype("f4"), 16777217, 0), (SMALL.astype("u1"), np.ones(3, "f4"), -1), (SMALL, -1, 2.5),
+        (1e-9, np.ones(3, "f2"), np.zeros(3, "f2")), (300, np.ones(3, "i1"), 0), (0, 1, SMALL),
+        (True, 2, 3),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_condition_has_no_say_in_the_dtype(operands: tuple[Any, ...]):
+    want = np.where(*operands)
+    got = ops.where(*operands, **PLAIN)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_power_of_numpy_has_a_dtype():
+    x = np.linspace(1, 2, 5, dtype="f4")
+    for power in (np.float64(0.5), np.float64(2), np.float32(2), np.int64(3), 2.0, 2):
+        assert ops.pow(x, power, **PLAIN).dtype == np.power(x, power).dtype
+
+
+def test_bools_are_no_numbers():
+    flags = np.array([True, False])
+    with pytest.raises(ArgumentError, match="pow is not for bools"):
+        ops.pow(flags, flags)
+    for formula in (
+        lambda v: v // v, lambda v: v % v, lambda v: v**v, lambda v: tlm.fmod(v, v), lambda v: v - v,
+        lambda v: -v,
+    ):  # fmt: skip
+        made = tlm.operator(lambda x, f=formula: tlm.compute(x.shape, lambda i: f(x[i])))
+        with pytest.raises(DTypeError, match="does not take bool"):
+            made(flags)
+
+
 @FEW
 @given(st.sampled_from(["floor", "ceil", "round", "trunc", "abs", "negative", "sign", "square"]), st.data())
 def test_exact_unary(name: str, data: st.DataObject):
@@ -120,6 +164,16 @@ def test_where_clip_pow_astype():
     got = ops.astype(np.array([1.9, -1.9, 300, -300, np.nan], "f4"), np.int8, **PLAIN)
     assert got.tolist() == [1, -1, 127, -128, 0]
     assert ops.astype(ints, bool, **PLAIN).tolist() == (ints != 0).tolist()
+
+
+def test_integers_to_bf16_round_once():
+    """As in the interpreter: just above a tie is above, through f32 or f64 it would fall on the tie."""
+    ties = np.array([2**24 + 2**16, 2**62 + 2**54, 2**53, 2**62, 2**60 + 3 * 2**52, 5], "i8")
+    x = np.concatenate([ties - 1, ties, ties + 1, -ties - 1, -ties, 1 - ties, [2**63 - 1, -(2**63)]])
+    for given_ in (x, x[np.abs(x) < 2**31].astype("i4")):
+        (want,) = interpret(ops.astype.program(given_, "bfloat16"), [given_])
+        got = ops.astype(given_, "bfloat16", **PLAIN)
+        assert got.tolist() == want.tolist()
 
 
 def test_floor_and_truncating_division():

@@ -242,6 +242,8 @@ SQUARE = np.ones((2, 2), "f4")
         (object(), "operand 1 is no array: got object"),
         ([[1.0], [1.0, 2.0]], r"operand 1 \(list\) cannot be read as an array"),
         (np.ma.masked_array(SQUARE, SQUARE > 2), "operand 1 is a masked array"),
+        (np.ma.masked, "operand 1 is a masked array"),
+        (type("Masked", (np.ma.MaskedArray,), {})(SQUARE, SQUARE > 2), "operand 1 is a masked array"),
     ],
 )
 def test_what_is_no_array_here(x: Any, words: str):

@@ -13,6 +13,7 @@ from tests.ops.values import array, near, normal, wide
 from tlm.errors import ArgumentError, DTypeError
 from tlm.ir.interpret import interpret
 from tlm.ir.verify import verify
+from tlm.ops.settings import Random
 
 PLAIN = {"schedule": "default"}
 
@@ -281,6 +282,23 @@ def test_parameters_of_any_names():
     np.testing.assert_array_equal(grouped(one, two, one, **PLAIN), one - 3 * two + 7 * one)
     with pytest.raises(ArgumentError, match=r"an operator has no \*\*kw: name each setting"):
         tlm.operator(lambda x, **kw: tlm.compute(x.shape, lambda i: x[i]))(one, **PLAIN)
+
+
+@pytest.mark.parametrize("name", ["sum_acc", "X_pack", "W_pack", "sum_rf", "sum_lanes", "sum2", "map_"])
+def test_parameters_are_not_taken_for_what_schedules_make(name: str):
+    """A schedule's copies and totals have names of their own, whatever those of the operands."""
+
+    def biased(x, w, z):
+        p = tlm.sum((x.shape[0], w.shape[1]), lambda i, j, k: x[i, k] * w[k, j], over={"k": x.shape[1]})
+        return tlm.compute(p.shape, lambda i, j: p[i, j] + z[j])
+
+    spelled = {"biased": biased}
+    exec(f"def named(x, w, {name}): return biased(x, w, {name})", spelled)
+    made = tlm.operator(spelled["named"])  # type: ignore[arg-type]
+    rng = np.random.default_rng(0)
+    x, w, z = (rng.integers(-4, 5, s).astype("f4") for s in ((9, 160), (160, 40), (40,)))
+    for schedule in ("default", "heuristic", "generate", *map(Random, range(12))):
+        np.testing.assert_array_equal(made(x, w, z, schedule=schedule), x @ w + z)
 
 
 def test_reads_outside_are_found():

@@ -70,6 +70,11 @@ def test_windows_wholly_in_the_padding_are_of_nothing(window: Any, stride: int, 
     np.testing.assert_array_equal(ops.max_pool2d(x, window, **how), best)
 
 
+@pytest.mark.parametrize("window", [7, 41, 49])
+def test_the_mean_of_ones_is_one(window: int):
+    assert ops.avg_pool2d(np.ones((1, window, window, 1)), window, schedule="default") == 1.0
+
+
 def test_nan_and_infinity():
     x = np.full((1, 4, 4, 1), -np.inf, "f4")
     x[0, 1, 1] = np.nan

@@ -65,6 +65,30 @@ def test_integers(name: str, dtype: str):
         np.testing.assert_allclose(ops.mean(x, **PLAIN), x.mean(), rtol=1e-12)
 
 
+TRUTHS = (
+    np.array([0.5, 0.25], "f4"), np.array([1, -1]), np.array([np.nan], "f4"), np.array([0.5, 0.0]),
+    np.array([2**31, 2**31]), np.array([65536, 65536]), np.array([0, 0]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("x", TRUTHS, ids=str)
+def test_totals_as_bools_count_what_is_not_zero(x: np.ndarray):
+    for schedule in ("default", "heuristic"):
+        for name in ("sum", "prod"):
+            want = getattr(np, name)(x, dtype=bool)
+            assert getattr(ops, name)(x, dtype=bool, schedule=schedule) == want
+        assert ops.matmul(x, x, dtype=bool, schedule=schedule) == (x != 0).any()
+        assert ops.einsum("i,i", x, x, dtype=bool, schedule=schedule) == (x != 0).any()
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 2, 0), (3, 0)])
+def test_nothing_at_an_odd_address(shape: tuple[int, ...]):
+    """Kind D: an array without elements may begin anywhere."""
+    x = np.zeros(9, np.uint8)[1:1].view("f4").reshape(shape)
+    for axis in (None, *range(len(shape))):
+        np.testing.assert_array_equal(ops.sum(x, axis=axis, **PLAIN), x.sum(axis=axis))
+
+
 def test_empty_axes():
     """Kind D: nothing to sum is 0, its mean NaN, and there is no largest of nothing."""
     x = np.zeros((3, 4, 0, 5), "f4")

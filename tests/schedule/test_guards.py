@@ -95,3 +95,14 @@ def test_copies_stay_inside_on_both_sides() -> None:
         verify(s.program)
         assert s.run(data)[0].tolist() == [0, 1, 2, 3, 4, 5, 6, 0, 0]
         assert str(s).count("0 < i@x_pack & i@x_pack < 7") + str(s).count("i@x_pack < 7 & 0 < i@x_pack") == 1
+
+
+def test_two_guards_do_not_excuse_each_other() -> None:
+    """Either alone keeps the row below 12; without both it would be 13."""
+    b = Builder("head")
+    x = b.input("A", (12, 3), "f32")
+    b.reduce("C", (10,), {"k": 3}, lambda i, k: x[i, k], axes=("i",), output=True)
+    s = Schedule(b.build()).split("i", 4).split("i.1", 3).cache_write("C", at="i.0")
+    verify(s.program)
+    data = np.arange(36, dtype="f4").reshape(12, 3)
+    assert np.array_equal(s.run(data)[0], data[:10].sum(1))

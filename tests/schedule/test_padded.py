@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tests.space.conv_programs import Image, conv
+from tlm.ir.build import Builder
+from tlm.ir.dtypes import f32
 from tlm.ir.interpret import interpret
+from tlm.ir.nodes import Expr, Op, const, op
 from tlm.schedule import Schedule
 
 PROGRAM = conv(Image(1, 6, 7, 3, 3), 4, 5)
@@ -35,10 +38,6 @@ def test_without_padding_the_conditions_stay():
 
 
 def test_a_condition_that_says_more_than_inside_stays():
-    from tlm.ir.build import Builder
-    from tlm.ir.dtypes import f32
-    from tlm.ir.nodes import Op, const, op
-
     b = Builder("cut")
     x = b.input("X", (8,), "f32")
     b.reduce(
@@ -51,3 +50,20 @@ def test_a_condition_that_says_more_than_inside_stays():
     assert "where(y + r < 5" in str(s.program) or "where(r + y < 5" in str(s.program)
     values = np.arange(8, dtype=np.float32)
     np.testing.assert_array_equal(s.run(values)[0], interpret(program, [values])[0])
+
+
+def test_a_condition_stays_where_only_another_reader_is_guarded():
+    b = Builder("mix")
+    x = b.input("B", (8,), "f32")
+
+    def cut(i: Expr) -> Expr:
+        return op("where", i < 5, x[i], const(0.0, f32))
+
+    b.compute("Y", (5,), cut, axes=("i",), output=True)
+    b.compute("Z", (8,), cut, axes=("i",), output=True)
+    s = Schedule(b.build()).split("i", 4).split("Z_i", 4).merge("i.0", "Z_i.0").merge("i.1", "Z_i.1")
+    s.cache_read("B", pad=True, name="P")
+    values = np.arange(1, 9, dtype=np.float32)
+    y, z = s.run(values)
+    assert y.tolist() == [1, 2, 3, 4, 5]
+    assert z.tolist() == [1, 2, 3, 4, 5, 0, 0, 0]

@@ -13,9 +13,11 @@ from tlm import ops
 from tlm.ir.build import Builder, Tensor
 from tlm.ir.interpret import interpret
 from tlm.ir.nodes import Expr, Program, op
+from tlm.ops.operator import FormulaOperator
 from tlm.schedule import apply
 from tlm.search.heuristic import heuristic
-from tlm.space.decide import Decide, at_random, run
+from tlm.space.choice import Choice
+from tlm.space.decide import Decide, Picked, at_random, run
 from tlm.space.spaces import space_for
 from tlm.target import Target
 
@@ -121,3 +123,50 @@ def test_stages_after_groups_are_legal(plain: Program, target: Target):
     deciders: list[Decide] = [heuristic, *(at_random(Random(seed)) for seed in range(40))]
     for decide in deciders:
         apply(plain, run(space_for(plain, target), decide).steps)
+
+
+@tlm.operator
+def gated(x, w):  # type: ignore[no-untyped-def]
+    """x * sigmoid(x @ w): what is packed for the product is read again after it."""
+    m, k = x.shape
+    p = tlm.sum((m, w.shape[1]), lambda i, j, k: x[i, k] * w[k, j], over={"k": k})
+    return tlm.compute((m, w.shape[1]), lambda i, j: x[i, j] * tlm.sigmoid(p[i, j]))
+
+
+@tlm.operator
+def recall(q, z):  # type: ignore[no-untyped-def]
+    """softmax(q @ z.T) @ z: keys and values are one array."""
+    m, d = q.shape
+    n = z.shape[0]
+    s = tlm.sum((m, n), lambda i, j, k: q[i, k] * z[j, k], over={"k": d})
+    t = tlm.max((m,), lambda i, j: s[i, j], over={"j": n})
+    e = tlm.compute((m, n), lambda i, j: tlm.exp(s[i, j] - t[i]))
+    u = tlm.sum((m,), lambda i, j: e[i, j], over={"j": n})
+    return tlm.sum((m, d), lambda i, c, j: e[i, j] / u[i] * z[j, c], over={"j": n})
+
+
+def _packed(choice: Choice, _: Picked) -> int:
+    """Whole blocks, so that copies are made outside of all loops."""
+    values = list(choice.values)
+    if choice.name in ("block_k", "block_m", "block_n"):
+        return values.index(max(values))
+    wanted = {"style": "outer", "pack_m": "block", "pack_n": "block", "parallel": "none"}.get(choice.name)
+    return values.index(wanted) if wanted in values else 0
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4"])
+@pytest.mark.parametrize("made", [gated, recall])
+def test_an_operand_that_other_stages_read_too_is_packed_for_one(made: FormulaOperator, dtype: str):
+    rng = np.random.default_rng(0)
+    shapes = ((8, 32), (32, 32)) if made is gated else ((8, 16), (24, 16))
+    given = [rng.standard_normal(s).astype(dtype) for s in shapes]
+    turned = [np.asfortranarray(x) for x in given]
+    for operands in (given, turned):
+        unscheduled = made.program(*operands)
+        want = interpret(unscheduled, operands)[0]
+        for decide in (_packed, heuristic, *[at_random(Random(n)) for n in range(30)]):
+            sentence = run(space_for(unscheduled, TARGETS[0]), decide)
+            scheduled = apply(unscheduled, sentence.steps)
+            if decide in (_packed, heuristic):
+                got = interpret(scheduled, operands)[0]
+                np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=4e-3, atol=1e-3)

@@ -15,7 +15,7 @@ from .app import Activation, Dtype, Extents, Json, Machine, Op, Threads, app
 from .progress import progress
 
 StorePath = Annotated[Path | None, typer.Option("--store", help="SQLite file; default: in the user's data.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same choices.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same choices.")]
 Learned = Annotated[
     str, typer.Option(help="cpu (this machine's levels); cuda (the GPU here), or sm_75 ... sm_100.")
 ]

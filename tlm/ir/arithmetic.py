@@ -46,6 +46,14 @@ def _to_bf16(x: Any) -> Any:
     return scalar(bf16)(near)
 
 
+def _odd(x: int) -> float:
+    """An integer as f64, rounded to odd: a second rounding, to fewer bits, is right then."""
+    near = np.float64(x)
+    if int(near) != x and near.view(np.int64) % 2 == 0:
+        near = np.nextafter(near, math.copysign(math.inf, x - int(near)))
+    return float(near)
+
+
 def limits(dtype: DType) -> tuple[int, int]:
     """Smallest and largest value of an integer (or bool) dtype."""
     if dtype.kind == "int":
@@ -159,7 +167,7 @@ def cast(source: DType, target: DType) -> Function:
     if target.is_float and source.is_float:
         return rounder(target) if source == f64 else kind
     if target.is_float:
-        return lambda x: x.astype(kind)
+        return (lambda x: _to_bf16(_odd(int(x)))) if target == bf16 else lambda x: x.astype(kind)
     if not source.is_float:
         return lambda x: _wrap(int(x), target)
     low, high = limits(target)

@@ -20,7 +20,7 @@ from .combiners import COMBINERS
 from .dtypes import DType, from_numpy, i64
 from .formula import equality, running, writing
 from .inside import clamped
-from .names import fresh
+from .names import apart
 from .nodes import (
     Alloc,
     Buffer,
@@ -215,7 +215,7 @@ class Builder:
         """`name`, or `name` with the first number after it that makes it new among the buffers, and among the
         names of reductions over tuples, whose buffers have .0, .1, ... after them."""
         taken = [b.name for b in (*self._inputs, *self._outputs, *self._temporaries)]
-        return fresh(name, [*taken, *[t.rpartition(".")[0] for t in taken]])
+        return apart(name, [*taken, *[t.rpartition(".")[0] for t in taken]])
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether a tensor is an input array."""

@@ -25,6 +25,15 @@ def buffer_names(program: Program) -> list[str]:
     return list(buffers(program))
 
 
+def apart(name: str, taken: Iterable[str]) -> str:
+    """`fresh`, and no name that a schedule could give to what it makes of another buffer, nor the stem of one
+    that is taken: of sum and sum_acc, which a tile of sum would be called, the second becomes sum_acc_."""
+    used = list(taken)
+    stems = {other[:n] for other in used for n, letter in enumerate(other) if letter == "_"}
+    found = fresh(name, {*used, *stems})
+    return f"{found}_" if any(found.startswith(f"{other}_") for other in used) else found
+
+
 def fresh(name: str, taken: Iterable[str]) -> str:
     """`name`, or `name` with the first number after it, from 2 on, that makes it new."""
     used = set(taken)

@@ -16,7 +16,7 @@ from typing import Literal
 from ..errors import DTypeError
 from .dtypes import DType, boolean
 
-Rule = Literal["same", "compare", "logic", "float", "integer", "where", "test"]
+Rule = Literal["same", "number", "compare", "logic", "float", "integer", "where", "test"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,17 @@ class OpInfo:
 
 
 OPS: dict[str, OpInfo] = {
-    "add": OpInfo(2, "same", "+"), "sub": OpInfo(2, "same", "-"), "mul": OpInfo(2, "same", "*"),
-    "div": OpInfo(2, "float", "/"), "floordiv": OpInfo(2, "same", "//"), "mod": OpInfo(2, "same", "%"),
-    "quot": OpInfo(2, "integer"), "rem": OpInfo(2, "same"),
-    "pow": OpInfo(2, "same"), "atan2": OpInfo(2, "float"),
+    "add": OpInfo(2, "same", "+"), "sub": OpInfo(2, "number", "-"), "mul": OpInfo(2, "same", "*"),
+    "div": OpInfo(2, "float", "/"), "floordiv": OpInfo(2, "number", "//"), "mod": OpInfo(2, "number", "%"),
+    "quot": OpInfo(2, "integer"), "rem": OpInfo(2, "number"),
+    "pow": OpInfo(2, "number"), "atan2": OpInfo(2, "float"),
     "minimum": OpInfo(2, "same"), "maximum": OpInfo(2, "same"),
     "lt": OpInfo(2, "compare", "<"), "le": OpInfo(2, "compare", "<="), "gt": OpInfo(2, "compare", ">"),
     "ge": OpInfo(2, "compare", ">="), "eq": OpInfo(2, "compare", "=="), "ne": OpInfo(2, "compare", "!="),
     "and": OpInfo(2, "logic", "&"), "or": OpInfo(2, "logic", "|"), "xor": OpInfo(2, "logic", "^"),
     "shl": OpInfo(2, "integer", "<<"), "shr": OpInfo(2, "integer", ">>"),
-    "not": OpInfo(1, "logic"), "neg": OpInfo(1, "same"), "abs": OpInfo(1, "same"), "sign": OpInfo(1, "same"),
+    "not": OpInfo(1, "logic"), "neg": OpInfo(1, "number"), "abs": OpInfo(1, "same"),
+    "sign": OpInfo(1, "number"),
     "fma": OpInfo(3, "float"), "where": OpInfo(3, "where"),
     "isnan": OpInfo(1, "test"), "isfinite": OpInfo(1, "test"),
     **{name: OpInfo(1, "float") for name in (
@@ -62,6 +63,8 @@ def result_dtype(name: str, dtypes: tuple[DType, ...]) -> DType:
     match info.rule:
         case "same":
             return first
+        case "number":
+            good = first != boolean
         case "compare":
             return boolean
         case "logic":

@@ -39,7 +39,12 @@ class Loaded:
 
 def append(path: str | Path, records: Iterable[Record]) -> None:
     """Add one line for each record. Lines of processes that append to one file stay whole."""
-    data = b"".join(json.dumps(to_json(r), separators=(",", ":")).encode() + b"\n" for r in records)
+    append_lines(path, [json.dumps(to_json(r), separators=(",", ":")) for r in records])
+
+
+def append_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Add lines to a file that several processes may append to; a half line of a killed one stays apart."""
+    data = b"".join(line.encode() + b"\n" for line in lines)
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

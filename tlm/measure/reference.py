@@ -254,7 +254,8 @@ class _Run:
     def evaluate(self, expr: Expr, grid: dict[str, Any]) -> Bounded:
         match expr:
             case Const(value, dtype):
-                return Bounded(np.float64(value) if dtype.is_float else to_numpy(dtype).type(value))
+                known = to_numpy(dtype).type(value)
+                return Bounded(np.float64(known) if dtype.is_float else known)
             case Var(name):
                 return Bounded(grid[name])
             case Load(name, indices, _):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -81,7 +82,7 @@ class Store:
 
     def _prepare(self) -> None:
         # Write-ahead logging lets readers go on while one process writes; not every file system can do it.
-        self._db.execute("PRAGMA journal_mode = WAL")
+        self._patiently("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         found = self._db.execute("PRAGMA user_version").fetchone()[0]
         if found > SCHEMA:
@@ -93,6 +94,18 @@ class Store:
                 for statement in _TABLES.split(";"):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _patiently(self, statement: str) -> None:
+        """Execute what SQLite does not wait for by itself where others open the same new file."""
+        end = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                self._db.execute(statement)
+                return
+            except sqlite3.OperationalError as e:
+                if "locked" not in str(e) or time.monotonic() > end:
+                    raise
+            time.sleep(0.01)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from ..errors import RecordError
 from ..ir import canonical
 from ..ir.nodes import Program
 from ..measure.measure import Measurer
 from ..measure.record import MODELLED, Record, Values
 from ..measure.store import Store, fastest
-from ..space.decide import Decide, Decided, at_random, run
+from ..space.decide import Decide, Decided, at_random, replay, run
 from ..space.spaces import space_for
 from ..target import Target, host
 from .fleet import Fleet
@@ -114,6 +116,9 @@ def collect(
                 records = _measure(
                     shape, active, store, trials, heuristic, Random(f"{seed} {shape} {target.key}")
                 )
+                if not records:
+                    skipped += 1
+                    continue
                 measured += 1
                 programs += len(records)
                 failures += sum(r.status != "ok" for r in records)
@@ -138,21 +143,32 @@ def _line(shape: Work, target: Target, records: Sequence[Record]) -> str:
 def _measure(
     shape: Work, measurer: Measurer, store: Store, trials: int, heuristic: Decide | None, rng: Random
 ) -> list[Record]:
-    """Random programs and the heuristic's neighbourhood, then twice changes of the fastest so far."""
+    """Random programs and the heuristic's neighbourhood, then twice changes of the fastest so far; the new
+    records. What the store has, as of a run that was killed, is not measured again."""
     program, target = shape.program(), measurer.target
-    known: dict[Values, Decided] = {}
-    records: list[Record] = []
+    records = store.records(canonical.key(program), target.key)
+    known, before = _replayed(program, target, records), len(records)
     for share in (_RANDOM, (1 + _RANDOM) / 2, 1.0):
         source = (
-            _changed(program, target, known, records, rng)
-            if records
-            else _first(program, target, heuristic, rng)
+            _first(program, target, heuristic, rng)
+            if share == _RANDOM
+            else _changed(program, target, known, records, rng)
         )
         new = _different(source, known, int(trials * share) - len(known))
         if new:
             records += measurer.measure(program, list(new), kind="collect", sink=store.add)
             known |= new
-    return records
+    return records[before:]
+
+
+def _replayed(program: Program, target: Target, records: Sequence[Record]) -> dict[Values, Decided]:
+    """The sentences of records, but for those of another version's space."""
+    known: dict[Values, Decided] = {}
+    for record in records:
+        if record.choices not in known:
+            with suppress(RecordError):
+                known[record.choices] = replay(space_for(program, target), record.choices)
+    return known
 
 
 def _different(
@@ -182,7 +198,8 @@ def _first(program: Program, target: Target, heuristic: Decide | None, rng: Rand
 def _changed(
     program: Program, target: Target, known: Mapping[Values, Decided], records: Sequence[Record], rng: Random
 ) -> Iterator[Decided]:
-    good = sorted((r for r in records if r.status == "ok"), key=lambda r: r.score)[:_PARENTS]
+    ours = [r for r in records if r.status == "ok" and r.choices in known]
+    good = sorted(ours, key=lambda r: r.score)[:_PARENTS]
     parents = [known[r.choices] for r in good if known[r.choices].choices]
     while parents:
         for parent in parents:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from ..errors import ArgumentError, RecordError
 from ..ir.nodes import Program
+from ..measure.jsonl import append_lines
 from ..measure.measure import Measurer
 from ..measure.record import Record, Values
 from ..measure.store import Store
@@ -150,6 +151,8 @@ def evaluate(
     it is done, and from which they are read. estimates: the name of the analytic model where `measurer` only
     estimates: the report says so.
     """
+    if seed < 0:
+        raise ArgumentError(f"seed is 0 or more, got {seed}")
     machine = target or host().with_threads(1)
     models = _models(model_dirs, machine.kind)
     networks = {name: (weights.load(path), weights.load_value(path)) for name, path in models.items()}
@@ -331,5 +334,4 @@ def _read(path: Path | None, about: Mapping[str, Any]) -> dict[str, dict[str, An
 
 def _append(path: Path, about: Mapping[str, Any], shape: str, row: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps({"about": about, "shape": shape, "row": row}) + "\n")
+    append_lines(path, [json.dumps({"about": about, "shape": shape, "row": row})])

@@ -54,8 +54,10 @@ def generate(
     arguments give the same sentences in any process. `network` None: the package's weights for the target's
     kind, and their value model.
     """
-    if samples < 1 or not temperature > 0:
-        raise ArgumentError(f"samples >= 1 and temperature > 0 are needed, got {samples} and {temperature}")
+    if samples < 1 or not temperature > 0 or seed < 0:
+        raise ArgumentError(
+            f"samples >= 1, temperature > 0 and seed >= 0 are needed, got {samples}, {temperature} and {seed}"
+        )
     if not programs:
         return []
     if network is None:

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from .. import __version__
-from ..errors import ArgumentError
+from ..errors import ArgumentError, RecordError
 from ..ir import canonical
 from ..ir.nodes import Program
 from ..measure.measure import Measurer
@@ -108,6 +108,8 @@ def run_recipe(
     fleet: Fleet | None = None,
 ) -> Path:
     """`train` with every knob."""
+    if recipe.seed < 0:
+        raise ArgumentError(f"seed is 0 or more, got {recipe.seed}")
     check_start(recipe, "cpu" if fleet is None else fleet.kind)
     fleet = fleet or of_host(families, Measurer)
     _open(out, recipe, fleet, resume)
@@ -155,7 +157,7 @@ def _open(out: Path, recipe: Recipe, fleet: Fleet, resume: bool) -> None:
     plan = out / "recipe.json"
     mine = json.loads(json.dumps(asdict(recipe) | fleet.about))
     if plan.exists() and resume:
-        found = json.loads(plan.read_text())
+        found = _recipe(plan)
         if found != mine:
             other = sorted(k for k in mine.keys() | found.keys() if found.get(k) != mine.get(k))
             raise ArgumentError(
@@ -166,7 +168,20 @@ def _open(out: Path, recipe: Recipe, fleet: Fleet, resume: bool) -> None:
     for old in out.glob("round*"):
         shutil.rmtree(old)
     out.mkdir(parents=True, exist_ok=True)
-    plan.write_text(json.dumps(mine, indent=1) + "\n")
+    half = plan.with_suffix(".partial")
+    half.write_text(json.dumps(mine, indent=1) + "\n")
+    half.replace(plan)
+
+
+def _recipe(plan: Path) -> dict[str, Any]:
+    """What a folder was begun with."""
+    try:
+        found = json.loads(plan.read_text())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RecordError(f"{plan} is no recipe of tlm train; give another folder, or resume=False (--fresh)")
+    return found
 
 
 def keys(works: Sequence[Work]) -> frozenset[str]:

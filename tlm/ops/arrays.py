@@ -34,6 +34,8 @@ class Spec:
     @property
     def span(self) -> int:
         """Bytes from the first element's address to the end of the last one's."""
+        if 0 in self.shape:
+            return 0
         last = sum((n - 1) * s for n, s in zip(self.shape, self.element_strides, strict=True))
         return (last + 1) * self.dtype.bytes
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from ..ir.names import fresh
+from ..ir.names import apart
 from .gpu_places import FORMS
 
 Settings = tuple[tuple[str, Any], ...]
@@ -91,7 +91,9 @@ class Binding:
                 slots = tuple([Slot(len(operands) + n) for n in range(len(value))])
                 operands += value
                 settings.append((parameter, Group(slots)))
-            elif parameter in self.numbers and isinstance(value, (int, float)):
+            elif (
+                parameter in self.numbers and isinstance(value, (int, float)) and not hasattr(value, "dtype")
+            ):
                 settings.append((parameter, Number.of(value)))
             elif parameter in self.operands and value is not None:
                 settings.append((parameter, Slot(len(operands))))
@@ -123,16 +125,17 @@ class Binding:
     def names(self, settings: Settings) -> list[str]:
         """A name for each operand: of its parameter (capital where it is one letter), numbered in a group.
 
-        Capital letters tell buffers from loops. A name that is taken gets a number, as X2 of f(x, X).
+        Capital letters tell buffers from loops. A name that is taken gets a number, as X2 of f(x, X); see
+        `apart`.
         """
         out: list[str] = []
         for parameter, value in settings:
             name = parameter.upper() if len(parameter) == 1 else parameter
             if isinstance(value, Slot):
-                out.append(fresh(name, out))
+                out.append(apart(name, out))
             elif isinstance(value, Group):
                 for n in range(len(value.slots)):
-                    out.append(fresh(f"{name}{n}", out))
+                    out.append(apart(f"{name}{n}", out))
         return out
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.build import Tensor
-from ..ir.dtypes import DType, accumulator, promote
+from ..ir.dtypes import DType, accumulator, boolean, promote
 from ..ir.nodes import Expr, converted
 from .dtypes import element_type
 from .expressions import compute, sum
@@ -51,7 +51,7 @@ def einsum(subscripts: str, *operands: Tensor, dtype: Any = None) -> Tensor:
         rest = [t for n, t in enumerate(terms) if n not in (i, j)]
         needed = frozenset(output).union(*[t.set for t in rest])
         kept = _order(pair, needed)
-        terms = [*rest, _Term(_contract(pair, kept, sizes, acc, "part"), kept)]
+        terms = [*rest, _Term(_contract(pair, kept, sizes, (acc, result), "part"), kept)]
     return _finish(terms, output, sizes, acc, result)
 
 
@@ -59,22 +59,33 @@ def _finish(
     terms: Sequence[_Term], output: tuple[str, ...], sizes: dict[str, int], acc: DType, result: DType
 ) -> Tensor:
     if acc == result:
-        return _contract(terms, output, sizes, acc, "Y")
-    total = _contract(terms, output, sizes, acc, "acc")
+        return _contract(terms, output, sizes, (acc, result), "Y")
+    total = _contract(terms, output, sizes, (acc, result), "acc")
     return compute(total.shape, lambda *at: total[at], name="Y", axes=output, dtype=result)
 
 
 def _contract(
-    terms: Sequence[_Term], kept: tuple[str, ...], sizes: dict[str, int], acc: DType, name: str
+    terms: Sequence[_Term],
+    kept: tuple[str, ...],
+    sizes: dict[str, int],
+    dtypes: tuple[DType, DType],
+    name: str,
 ) -> Tensor:
-    """The product of one or two terms, summed over the letters that are not kept."""
+    """The product of one or two terms, summed over the letters that are not kept.
+
+    `dtypes`: that of the sum, and that of the whole einsum's result.
+    """
+    acc, result = dtypes
     summed = [c for t in terms for c in t.letters if c and c not in kept]
     over = {c: sizes[c] for c in dict.fromkeys(summed)}
     letters = (*kept, *over)
 
     def value(*at: Expr) -> Expr:
         named = dict(zip(letters, at, strict=True))
-        factors = [converted(t.tensor[tuple([named[c] if c else 0 for c in t.letters])], acc) for t in terms]
+        elements: list[Expr] = [t.tensor[tuple([named[c] if c else 0 for c in t.letters])] for t in terms]
+        if result == boolean:
+            elements = [converted(x, boolean) for x in elements]
+        factors = [converted(x, acc) for x in elements]
         return factors[0] if len(factors) == 1 else factors[0] * factors[1]
 
     shape = tuple([sizes[c] for c in kept])
@@ -154,9 +165,13 @@ def _sizes(
 ) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for letters, x in zip(named, operands, strict=True):
+        own = dict(zip(letters, x.shape, strict=True))
         for c, n in zip(letters, x.shape, strict=True):
             known = sizes.get(c, 1)
-            if known not in (1, n) and n != 1:
+            # Axes of several operands broadcast; a diagonal is one of a square.
+            if own[c] != n:
+                known = own[c]
+            if known != n and (own[c] != n or 1 not in (known, n)):
                 raise ArgumentError(
                     f"einsum: {'an axis of ...' if c in free else repr(c)} in {subscripts!r} has sizes "
                     f"{known} and {n}"

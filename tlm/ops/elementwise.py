@@ -139,9 +139,12 @@ def gelu(x: Tensor, approximate: bool = True) -> Tensor:
     return mapped("gelu", f["gelu"] if approximate else exact, x)
 
 
-@operator(scalars=True)
+@operator(scalars=("x", "y"))
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """x where `condition` is true (not 0), else y; all three broadcast. Numbers take the other's dtype."""
+    """x where `condition` is true (not 0), else y; all three broadcast.
+
+    A number as x or y takes the dtype of the other.
+    """
     return mapped("where", lambda c, a, b: f["where"](c, a, b), condition, x, y)
 
 
@@ -165,7 +168,7 @@ def pow(x: Tensor, y: Tensor | float) -> Tensor:
     A number as exponent is part of the kernel: whole ones up to 8 become products.
     """
     if isinstance(y, Tensor):
-        return mapped("pow", f["pow"], x, y)
+        return mapped("pow", _numeric("pow", f["pow"]), x, y)
     if isinstance(y, int) and y < 0 and not x.dtype.is_float:
         raise ArgumentError(f"pow of {x.dtype} to the power of {y}: integers have no negative powers")
     exponent = y

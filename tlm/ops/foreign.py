@@ -149,7 +149,7 @@ def view(x: Any, name: str) -> np.ndarray:
     try:
         if found is not None:
             return found.view(x)
-        if type(x).__module__ == "numpy.ma":
+        if isinstance(x, np.ma.MaskedArray):
             raise ArgumentError("is a masked array; give its .data, or fill it")
         return np.asarray(x) if isinstance(x, np.ndarray) else _other_view(x)
     except ArgumentError as error:

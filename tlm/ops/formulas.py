@@ -24,8 +24,10 @@ def program(p: Product) -> Program:
 
     def term(*at: Expr) -> Expr:
         *outer, i, j, k = at
-        x = left[(*[v for v, axis in zip(outer, p.batch, strict=True) if axis.a], i, k)]
-        y = right[(*[v for v, axis in zip(outer, p.batch, strict=True) if axis.b], k, j)]
+        x: Expr = left[(*[v for v, axis in zip(outer, p.batch, strict=True) if axis.a], i, k)]
+        y: Expr = right[(*[v for v, axis in zip(outer, p.batch, strict=True) if axis.b], k, j)]
+        if p.out == boolean:
+            x, y = cast(x, boolean), cast(y, boolean)
         return cast(x, acc) * cast(y, acc)
 
     shape = (*[x.extent for x in p.batch], p.rows.extent, p.n)

@@ -18,7 +18,7 @@ from ..ir.names import NAME
 from ..ir.nodes import Program
 from ..ir.verify import verify
 from .arrays import Spec, from_numbers, read
-from .binding import Binding, Settings, arrays_in, quick
+from .binding import Binding, Settings, Slot, arrays_in, quick
 from .dispatch import Operator, bounded
 from .expressions import building, compute
 from .gpu_places import layout, on_gpu
@@ -53,7 +53,11 @@ class FormulaOperator(Operator):
     """An operator that a function of symbolic tensors defines; see `operator`."""
 
     def __init__(
-        self, function: Callable[..., Tensor], name: str, scalars: bool, check: Check | None
+        self,
+        function: Callable[..., Tensor],
+        name: str,
+        scalars: bool | Sequence[str],
+        check: Check | None,
     ) -> None:
         super().__init__(name, self._traced)
         self.__doc__ = function.__doc__
@@ -133,8 +137,13 @@ class FormulaOperator(Operator):
             [from_numbers(self.__name__, x) if isinstance(x, (list, tuple)) else x for x in operands]
         )
         if self._scalars and not all(hasattr(x, "dtype") for x in given):
-            given = _with_scalars(given)
+            given = _with_scalars(given, self._sharing(bound))
         return tuple([np.asarray(x) if isinstance(x, _NUMBERS) else x for x in given]), bound
+
+    def _sharing(self, bound: Settings) -> list[bool]:
+        """Of each operand, whether it has a say in the dtype of numbers, and takes it as a number."""
+        names = [name for name, value in bound if isinstance(value, Slot)]
+        return [self._scalars is True or name in (self._scalars or ()) for name in names]
 
     def _slow(
         self, key: Any, args: Sequence[Any], settings: dict[str, Any], how: tuple[Any, ...], out: Any
@@ -252,15 +261,16 @@ _NUMBERS = (bool, int, float, np.generic)
 """What becomes an array of its own."""
 
 
-def _with_scalars(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_scalars(operands: tuple[Any, ...], sharing: Sequence[bool]) -> tuple[Any, ...]:
     """Python numbers as arrays of the dtype that numpy would give them beside the other operands."""
-    dtypes = [read(x)[0].dtype for x in operands if hasattr(x, "dtype")]
+    beside = zip(operands, sharing, strict=True)
+    dtypes = [read(x)[0].dtype for x, shares in beside if shares and hasattr(x, "dtype")]
     common = dtypes[0] if dtypes else boolean
     for other in dtypes[1:]:
         common = promote(common, other)
 
-    def made(x: Any) -> Any:
-        if not isinstance(x, (bool, int, float)) or hasattr(x, "dtype"):
+    def made(x: Any, shares: bool) -> Any:
+        if not shares or not isinstance(x, (bool, int, float)) or hasattr(x, "dtype"):
             return x
         dtype = to_numpy(weak(x, common))
         try:
@@ -270,7 +280,7 @@ def _with_scalars(operands: tuple[Any, ...]) -> tuple[Any, ...]:
         except OverflowError:
             raise ArgumentError(f"{x} is out of range for {dtype}") from None
 
-    return tuple([made(x) for x in operands])
+    return tuple([made(x, shares) for x, shares in zip(operands, sharing, strict=True)])
 
 
 def _options() -> dict[str, inspect.Parameter]:
@@ -285,13 +295,13 @@ _OPTIONS = _options()
 def operator(function: Callable[..., Tensor]) -> FormulaOperator: ...
 @overload
 def operator(
-    *, name: str | None = None, scalars: bool = False, check: Check | None = None
+    *, name: str | None = None, scalars: bool | Sequence[str] = False, check: Check | None = None
 ) -> Callable[[Callable[..., Tensor]], FormulaOperator]: ...
 def operator(
     function: Callable[..., Tensor] | None = None,
     *,
     name: str | None = None,
-    scalars: bool = False,
+    scalars: bool | Sequence[str] = False,
     check: Check | None = None,
 ) -> Any:
     """An operator on arrays from a function of symbolic tensors, which returns the result's tensor.
@@ -307,7 +317,8 @@ def operator(
     Operands are the positional parameters without a default, or those annotated tlm.Tensor where any is; a
     Tensor has .shape, .ndim and .dtype, and indexing it gives an element. Parameters with a default are
     settings: plain values that the program may depend on. The function runs once for each combination of
-    shapes, layouts, dtypes and settings. `scalars`: Python numbers take the dtype of the arrays beside them.
+    shapes, layouts, dtypes and settings. `scalars`: Python numbers take the dtype of the arrays beside them;
+    names say of which operands this is so.
     `check` sees the arrays and settings of each call before it runs, unless they lie on a GPU.
     """
 

@@ -97,7 +97,7 @@ def avg_pool2d(
 
     def mean(*at: Expr) -> Expr:
         if count_include_pad:
-            return converted(total[at] * (1 / (windows[0].taps * windows[1].taps)), result)
+            return converted(total[at] / (windows[0].taps * windows[1].taps), result)
         named = dict(zip(axes, at, strict=True))
         count = _inside(windows[0], named["H"]) * _inside(windows[1], named["W"])
         return converted(total[at] / converted(count, acc), result)

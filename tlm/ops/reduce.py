@@ -72,9 +72,15 @@ def _total(combiner: str, title: str) -> Any:
     def function(x: Tensor, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
         axes = Axes(combiner, x, axis, keepdims)
         result = _result(combiner, x, dtype, i64)
-        acc = result if result.is_integer else accumulator(result)
+        # A count of true elements overflows in less than i64.
+        acc = i64 if result == boolean else result if result.is_integer else accumulator(result)
+        held = boolean if result == boolean else acc
         plain = not keepdims and acc == result
-        total = axes.reduce(combiner, lambda *at: converted(axes.element(at), acc), "Y" if plain else "total")
+
+        def term(*at: Expr) -> Expr:
+            return converted(converted(axes.element(at), held), acc)
+
+        total = axes.reduce(combiner, term, "Y" if plain else "total")
         return axes.finish(total, None if acc == result else lambda v, *_: converted(v, result))
 
     function.__doc__ = f"""{title} over `axis` (an integer, several, or None: all), as numpy.{combiner}.

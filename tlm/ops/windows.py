@@ -62,7 +62,7 @@ class Window:
             conditions.append(position >= 0)
         if last >= self.spread:
             conditions.append(position < self.spread)
-        if self.holes == 1:
+        if self.holes == 1 or not self.size:
             return position, conditions
         conditions.append(op("eq", position % self.holes, (position - position) * 0))
         return position // self.holes, conditions

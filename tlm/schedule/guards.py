@@ -119,19 +119,27 @@ class _Relaxation:
         guard = path[-1]
         assert isinstance(guard, If)
         conds = list(conjuncts(guard.cond))
+
+        def elsewhere(leaf: Path) -> list[Expr]:
+            return [c for c in guards_on(leaf) if c not in conjuncts(guard.cond)]
+
         leaves = [(*path[:-1], *p) for p in paths(guard, lambda s: not parts(s))]
         if any(self.target not in targets(p[-1]) for p in leaves if not isinstance(p[-1], Prefetch)):
             return tuple(conds)
         for cond in list(conds):
             others = [c for c in conds if c is not cond]
-            if all(self._free(cond, p, tuple(others)) for p in leaves if not isinstance(p[-1], Prefetch)):
+            if all(
+                self._free(cond, p, (*others, *elsewhere(p)))
+                for p in leaves
+                if not isinstance(p[-1], Prefetch)
+            ):
                 conds = others
         return tuple(conds)
 
     def _free(self, cond: Expr, path: Path, others: tuple[Expr, ...]) -> bool:
         leaf = path[-1]
         names = free_vars(cond) & self.inner
-        facts = (*self.around, *others, *[c for c in guards_on(path) if c != cond])
+        facts = (*self.around, *others)
         assert isinstance(leaf, (Store, Update))
         if not names or (isinstance(leaf, Update) and names & frozenset(leaf.axes)):
             return False

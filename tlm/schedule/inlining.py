@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.affine import conjuncts
-from ..ir.nodes import Block, Expr, Load, Program, Store, Var
+from ..ir.nodes import Block, Expr, Load, Program, Stmt, Store, Var
 from ..ir.paths import Path, extents_of, find_alloc, find_writers, guards_on, paths, rebuild, with_body
-from ..ir.walk import buffers, free_vars, loads, parts
+from ..ir.walk import buffers, free_vars, loads, parts, walk
 from .base import Rewrite, Step
 from .guards import bounds_guard
 from .rewriting import guarded, map_loads, map_reads, replace_all, replace_cond, replace_vars
@@ -42,6 +42,8 @@ class Inline(Step):
             block, mine, other = common_block(self, program, stage, reader)
             keeps_order(self, program, Store("", (), leaf.value), block.stmts[mine : other + 1], ("",))
         names = frozenset([f.var for f in stage.loops])
+        if any(e.buffer == self.stage for p in readers for e in _inside(p[-1], self.stage)):
+            raise self.refuse(program, f"{self.stage} is read at a place that it tells itself")
         values: dict[tuple[Expr, ...], Expr] = {}
         for place in {e.indices: None for p in readers for e in loads(p[-1]) if e.buffer == self.stage}:
             solved = solve(leaf.indices, names, place, extents)
@@ -140,6 +142,12 @@ class ReverseInline(Step):
             else:
                 return name, places[0], homes[0]
         raise self.refuse(program, "; ".join(reasons) or f"{self.stage} reads no temporary")
+
+
+def _inside(stmt: Stmt, stage: str) -> list[Load]:
+    """The reads in the indices of the reads of `stage`."""
+    reads = [e for e in loads(stmt) if e.buffer == stage]
+    return [x for e in reads for index in e.indices for x in walk(index) if isinstance(x, Load)]
 
 
 def _covers(place: tuple[Expr, ...], names: frozenset[str], shape: tuple[int, ...]) -> bool:

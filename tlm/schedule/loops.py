@@ -121,6 +121,8 @@ class Fuse(Step):
                 reason = f"{'/'.join(s.targets)} reduces over {summed} but not over {other}"
                 raise self.refuse(program, reason, "Fuse two reduction loops, or two others.")
         fused = f"{outer.var}*{inner.var}"
+        if find_loop(program.body, fused):
+            raise self.refuse(program, f"loop {fused} exists already")
 
         def rewrite() -> Program:
             extent = outer.extent * inner.extent

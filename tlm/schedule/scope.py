@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
-from ..ir.nodes import Alloc, Expr, Load, Memory, Program, Stmt, Store, Update, const, op
+from ..ir.nodes import Alloc, Expr, Load, Memory, Prefetch, Program, Stmt, Store, Update, const, op
 from ..ir.paths import Path, extents_of, find_alloc, loops_on, rebuild, with_body
 from ..ir.simplify import simplify
 from ..ir.walk import buffers, map_leaves, statements
@@ -66,6 +66,9 @@ class SplitDimension(Step):
             raise self.refuse(program, f"{self.buffer} has {len(old.shape)} dimensions, counted from 0")
         n = old.shape[d]
         factor = max(1, min(self.positive(program, "the factor", self.factor), n))
+        if old.strides is not None or old.swizzle is not None:
+            reason = f"where the elements of {self.buffer} lie is settled already"
+            raise self.refuse(program, reason, "Cut dimensions first, then align or swizzle.")
         extents = extents_of(program.body)
 
         def cut(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -79,6 +82,8 @@ class SplitDimension(Step):
                     return Store(name, cut(indices), value)
                 case Update(names, indices, values, combiner, axes, init) if old.name in names:
                     return Update(names, cut(indices), values, combiner, axes, init)
+                case Prefetch(name, indices, locality) if name == old.name:
+                    return Prefetch(name, cut(indices), locality)
             return stmt
 
         def rewrite() -> Program:

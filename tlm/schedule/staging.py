@@ -71,7 +71,8 @@ class CacheRead(Step):
     along the loops that use it); every loop inside `at` on which the place depends must be named. Without,
     the box that is read, with a dimension for each of B's. The copy is guarded where it could leave B;
     `pad=True` stores zero there instead, and drops guards around the readers that nothing else needs. Readers
-    of where(inside, B[...], 0) then read the zeros of the copy, which is as large as the place may run.
+    of where(inside, B[...], 0) then read the zeros of the copy, which is as large as the place may run. With
+    `stage`, only the statement that writes it reads the copy.
     """
 
     primitive: ClassVar[str] = "cache_read"
@@ -81,6 +82,7 @@ class CacheRead(Step):
     layout: tuple[str, ...] = ()
     name: str | None = None
     pad: bool = False
+    stage: str = ""
 
     def plan(self, program: Program) -> Rewrite:
         above = staged(self, program, self.at, self.memory)
@@ -91,7 +93,8 @@ class CacheRead(Step):
         leaves = [(*above[:-1], *p) for p in paths(root, lambda s: not parts(s) and self._reads(s))]
         if not leaves:
             place = f"under {self.at}" if self.at else "anywhere"
-            raise self.refuse(program, f"{self.buffer} is not read {place}", self._hint(root))
+            who = f" by {self.stage}" if self.stage else ""
+            raise self.refuse(program, f"{self.buffer} is not read {place}{who}", self._hint(root))
         spot = _spot(leaves, len(above))
         if self.buffer in writes(spot[-1]):
             raise self.refuse(program, f"{self.buffer} is also written there", "Stage what is only read.")
@@ -132,8 +135,10 @@ class CacheRead(Step):
         return rewrite
 
     def _zeros(self, source: Buffer, leaves: Sequence[Path], extents: dict[str, int]) -> frozenset[Expr]:
-        """The reads where(inside, B[...], 0) that only take zero outside of B, as a padded copy has it."""
-        out = set()
+        """The reads where(inside, B[...], 0) that only take zero outside of B, as a padded copy has it,
+        wherever they stand."""
+        out: set[Expr] = set()
+        others: set[Expr] = set()
         for path in leaves:
             for e in walk(path[-1]):
                 match e:
@@ -142,15 +147,16 @@ class CacheRead(Step):
                         if not isinstance(load, Load) or load.buffer != self.buffer:
                             continue
                         inside = (*bounds_guard(load.indices, source.shape, extents), *guards_on(path))
-                        if all(implied(c, extents, inside) is True for c in conjuncts(cond)):
-                            out.add(e)
-        return frozenset(out)
+                        known = all(implied(c, extents, inside) is True for c in conjuncts(cond))
+                        (out if known else others).add(e)
+        return frozenset(out - others)
 
     def _moved(self, e: Load, name: str, moved: dict[tuple[Expr, ...], tuple[Expr, ...]]) -> Expr:
         return Load(name, moved[e.indices], e.dtype) if e.buffer == self.buffer and e.indices in moved else e
 
     def _reads(self, stmt: Stmt) -> bool:
-        return any(e.buffer == self.buffer for e in loads(stmt))
+        mine = not self.stage or self.stage in targets(stmt)
+        return mine and any(e.buffer == self.buffer for e in loads(stmt))
 
     def _hint(self, root: Stmt) -> str:
         return near(
@@ -166,6 +172,9 @@ class CacheRead(Step):
         """One place: a dimension of the new buffer for each loop of the layout."""
         if len(places) > 1:
             reason = f"{self.buffer} is read at {len(places)} different places there"
+            raise self.refuse(program, reason, "Leave out the layout to stage the box that holds them all.")
+        if any(isinstance(e, Load) for index in places[0] for e in walk(index)):
+            reason = f"the place in {self.buffer} is itself read from memory"
             raise self.refuse(program, reason, "Leave out the layout to stage the box that holds them all.")
         used = frozenset().union(*[free_vars(i) for i in places[0]]) & inner
         if set(self.layout) != used or len(self.layout) != len(used):

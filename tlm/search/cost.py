@@ -175,7 +175,9 @@ def save(model: CostModel, path: str | Path) -> None:
         for t in model.trees
     ]
     data = {"format": FORMAT, "features": len(COLUMNS), "vocabulary": _vocabulary(), "base": model.base}
-    Path(path).write_text(json.dumps(data | {"trees": trees}))
+    half = Path(path).with_suffix(".partial")
+    half.write_text(json.dumps(data | {"trees": trees}))
+    half.replace(path)
 
 
 def load(path: str | Path) -> CostModel:

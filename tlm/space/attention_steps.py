@@ -112,7 +112,7 @@ def _packing(
     moved = [stage.loop(axis) for axis in a.outer if axis in x.outer]
     at = moved[-1] if moved else ""
     layout = (f"{n}.0", *deep, *inner)
-    out: list[Step] = [CacheRead(x.b, at, memory="heap", layout=layout, name=name, pad=True)]
+    out: list[Step] = [CacheRead(x.b, at, "heap", layout, name, pad=True, stage=stage.name)]
     if not x.crossed:
         return [*out, *[Unroll(f"{loop}@{name}") for loop in inner[:-1]], Vectorize(f"{inner[-1]}@{name}")]
     *before, k = deep

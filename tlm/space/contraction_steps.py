@@ -118,7 +118,7 @@ def _outer_steps(c: Contraction, p: Plan) -> list[Step]:
     blocks = [*batch, *(loops.block[axis] for axis in p.order)]
     tiles = [loops.tile[axis] for axis in p.inner]
     out.append(Reorder((*blocks, *tiles, k, row, *columns, *term, lane)))
-    out += _packing(c, p, loops, batch)
+    out += _packing(c, p, loops, stage, batch)
     acc = f"{stage}_acc"
     tile = (row, *columns, lane)
     out += [
@@ -144,7 +144,7 @@ def _last(
     return after + ([Parallel(shared)] if shared else [])
 
 
-def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> list[Step]:
+def _packing(c: Contraction, p: Plan, loops: Loops, stage: str, batch: tuple[str, ...]) -> list[Step]:
     """Copies of operands in the order in which tiles read them, made once for each block that needs them."""
     out: list[Step] = []
     for axis, wanted, operand, held, inner in (
@@ -161,7 +161,7 @@ def _packing(c: Contraction, p: Plan, loops: Loops, batch: tuple[str, ...]) -> l
         # A sum of one term may index one operand only.
         summed = ((loops.k,), loops.term) if operand.stride(c.k) else ((), ())
         layout = (loops.tile[axis], *summed[0], *inner, *summed[1])
-        out.append(CacheRead(operand.buffer.name, at, memory="heap", layout=layout, name=name, pad=True))
+        out.append(CacheRead(operand.buffer.name, at, "heap", layout, name, pad=True, stage=stage))
         if held != operand.buffer.dtype:
             out.append(Widen(name, held.name))
         outermost, order = _copying(c, p, loops, axis, name, inner)

@@ -146,7 +146,7 @@ def _copy(
         ]  # fmt: skip
         return out + ([Parallel(_longest(operand.buffer.shape[:-1], name))] if outside else [])
     layout = tuple([x for x in readers if _moves(operand.strides, x)])
-    out = [CacheRead(operand.buffer.name, at, memory="heap", layout=layout, name=name, pad=True)]
+    out = [CacheRead(operand.buffer.name, at, "heap", layout, name, pad=True, stage=c.stage)]
     last, inner = layout[-1], [x for x in nest.tile if x in layout]
     unit, outermost = operand.stride(side.inner) == 1, f"{layout[0]}@{name}"
     if unit and nest.k in layout and p.block_k > ROWS and _panels(c, p, side, axis) > 1:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache
 
-from ..ir.nodes import Program, Store, Update
-from ..ir.walk import statements, walk
+from ..ir.nodes import Load, Program, Store, Update
+from ..ir.walk import loads, statements, walk
 from ..schedule.steps import Inline, Step
 from .choice import Ask, Choice
 from .stages import Stage, reads_of, targets_of
@@ -27,10 +27,10 @@ def inlined(
     readers: how many places read a stage that may be computed there; 0 where none may.
     """
     steps: tuple[Step, ...] = ()
-    sizes, times = _sizes(program)
+    sizes, times, nested = _sizes(program)
     grown = dict(sizes)
     for stage in stages:
-        count = readers(stage)
+        count = 0 if stage.name in nested else readers(stage)
         if count and max([t[stage.name] for t in times.values()]) * grown[stage.name] > MOST_NODES:
             continue
         if count == 1 or (count > 1 and (yield from recompute(stage, count)) == "inline"):
@@ -41,9 +41,12 @@ def inlined(
 
 
 @lru_cache(maxsize=256)
-def _sizes(program: Program) -> tuple[Mapping[str, int], Mapping[str, Counter[str]]]:
-    """Of the stage that writes each buffer: its nodes, and how often it reads each other."""
+def _sizes(program: Program) -> tuple[Mapping[str, int], Mapping[str, Counter[str]], frozenset[str]]:
+    """Of the stage that writes each buffer: its nodes, and how often it reads each other; and the buffers
+    that are read at places that they tell themselves, as p[p[i]]."""
     leaves = [s for s in statements(program.body) if isinstance(s, (Store, Update))]
     sizes = {name: sum(1 for _ in walk(leaf)) for leaf in leaves for name in targets_of(leaf)}
     times = {name: Counter(e.buffer for e in reads_of(leaf)) for leaf in leaves for name in targets_of(leaf)}
-    return sizes, times
+    reads = [e for leaf in leaves for e in loads(leaf)]
+    inside = [(e, x) for e in reads for index in e.indices for x in walk(index) if isinstance(x, Load)]
+    return sizes, times, frozenset([e.buffer for e, x in inside if x.buffer == e.buffer])

@@ -8,8 +8,9 @@ every bit out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from ...ir.dtypes import DType, bf16, boolean, f16, f32, f64, i32
+from ...ir.dtypes import DType, bf16, boolean, f16, f32, f64, i32, i64
 from .builder import Function
 from .emitters import COMPARISONS
 from .floats import FLOAT
@@ -81,11 +82,26 @@ class Arithmetic:
         if to in (f16, bf16):
             if source == f64 or source.is_integer:
                 # Rounding twice could differ from rounding once: an odd last bit keeps what was cut off.
-                return to_half(
-                    self, _round_to_odd(self, self.cast(value, source, f64, lanes), lanes), to, lanes
-                )
+                if source == i64:
+                    value = _sticky(self, value, lanes)
+                wide = self.cast(value, source, f64, lanes)
+                return to_half(self, _round_to_odd(self, wide, lanes), to, lanes)
             return to_half(self, self.cast(value, source, f32, lanes), to, lanes)
         return _plain_cast(self, value, source, to, lanes)
+
+
+def _sticky(a: Arithmetic, value: str, lanes: int) -> str:
+    """An i64 that f64 holds exactly, between the same two neighbours of fewer than 43 bits: beyond 2**53 the
+    lowest 11 bits become one that says whether any of them was set."""
+    whole, number = vector("i64", lanes), partial(literal, dtype=i64, lanes=lanes)
+    low = a.pure(f"and {whole} {value}, {number(2**11 - 1)}")
+    some = a.pure(f"icmp ne {whole} {low}, {number(0)}")
+    bit = a.select(some, lanes, number(2**10), number(0), whole)
+    high = a.pure(f"and {whole} {value}, {number(-(2**11))}")
+    cut = a.pure(f"or {whole} {high}, {bit}")
+    moved = a.pure(f"add {whole} {value}, {number(2**53)}")
+    large = a.pure(f"icmp ugt {whole} {moved}, {number(2**54)}")
+    return a.select(large, lanes, cut, value, whole)
 
 
 def _round_to_odd(a: Arithmetic, value: str, lanes: int) -> str:
