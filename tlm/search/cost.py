@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,7 +176,7 @@ def save(model: CostModel, path: str | Path) -> None:
         for t in model.trees
     ]
     data = {"format": FORMAT, "features": len(COLUMNS), "vocabulary": _vocabulary(), "base": model.base}
-    half = Path(path).with_suffix(".partial")
+    half = Path(f"{path}.{os.getpid()}.partial")
     half.write_text(json.dumps(data | {"trees": trees}))
     half.replace(path)
 
