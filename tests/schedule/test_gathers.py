@@ -61,3 +61,21 @@ def test_a_stage_that_tells_its_own_places_is_not_inlined() -> None:
         apply(program, run(space_for(program, Target("avx2", threads=2)), at_random(Random(seed))).steps)
     for schedule in ("default", "heuristic", "generate"):
         np.testing.assert_array_equal(jump(x, schedule=schedule), p[p])
+
+
+def test_only_the_named_stage_reads_a_copy() -> None:
+    b = Builder("both")
+    x = b.input("X", (6,), "f32")
+    y = b.compute("Y", (6,), lambda i: x[i] * 2.0, axes=("i",))
+    b.compute("Z", (6,), lambda j: y[j] + x[5 - j], axes=("j",), output=True)
+    s = Schedule(b.build())
+    with pytest.raises(ScheduleError, match="X is read at 2 different places there"):
+        s.cache_read("X", layout=("i",))
+    with pytest.raises(ScheduleError, match="X is not read anywhere by W"):
+        s.cache_read("X", layout=("i",), stage="W")
+    s.cache_read("X", layout=("i",), name="P", stage="Y")
+    text = str(s.program)
+    assert "P[i] * 2.0" in text
+    assert text.count("X[") == 2  # of the copy, and of Z
+    values = np.arange(6, dtype="f4")
+    assert np.array_equal(s.run(values)[0], values * 2 + values[::-1])

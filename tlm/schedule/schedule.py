@@ -175,9 +175,10 @@ class Schedule:
         layout: tuple[str, ...] = (),
         name: str | None = None,
         pad: bool = False,
+        stage: str = "",
     ) -> Schedule:
         """See `CacheRead`."""
-        return self.apply(CacheRead(buffer, at, memory, _tuple(layout), name, pad))
+        return self.apply(CacheRead(buffer, at, memory, _tuple(layout), name, pad, stage))
 
     def cache_write(
         self,
