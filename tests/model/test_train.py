@@ -64,7 +64,7 @@ def test_collect_measures_no_program_twice(tmp_path: Path, fake_measurer: Any):
         assert first.programs > 0
         assert (again.measured, again.skipped, again.programs) == (0, 1, 0)
 
-    class Dying(fake_measurer):  # type: ignore[misc]
+    class Dying(fake_measurer):
         def measure(self, *args: Any, **kwargs: Any) -> Any:
             super().measure(*args, **kwargs)
             raise Killed
@@ -327,7 +327,7 @@ def test_one_slow_process_does_not_judge_a_program(
     weights.save(path, small_weights, small, {})
     dice_value_model().save(value_path(path))
 
-    class Moody(fake_measurer):  # type: ignore[misc]
+    class Moody(fake_measurer):
         process = 0
 
         def close(self) -> None:

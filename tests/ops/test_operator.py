@@ -294,7 +294,7 @@ def test_parameters_are_not_taken_for_what_schedules_make(name: str):
 
     spelled = {"biased": biased}
     exec(f"def named(x, w, {name}): return biased(x, w, {name})", spelled)
-    made = tlm.operator(spelled["named"])  # type: ignore[arg-type]
+    made = tlm.operator(spelled["named"])
     rng = np.random.default_rng(0)
     x, w, z = (rng.integers(-4, 5, s).astype("f4") for s in ((9, 160), (160, 40), (40,)))
     for schedule in ("default", "heuristic", "generate", *map(Random, range(12))):

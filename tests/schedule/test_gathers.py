@@ -45,7 +45,7 @@ def test_no_packed_copy_reads_beyond_the_places(pad: bool) -> None:
 
 
 @tlm.operator
-def jump(x):  # type: ignore[no-untyped-def]
+def jump(x):
     (n,) = x.shape
     p = tlm.compute((n,), lambda i: (x[i] * 3 + 1) % n)
     return tlm.compute((n,), lambda i: p[p[i]])

@@ -126,7 +126,7 @@ def test_stages_after_groups_are_legal(plain: Program, target: Target):
 
 
 @tlm.operator
-def gated(x, w):  # type: ignore[no-untyped-def]
+def gated(x, w):
     """x * sigmoid(x @ w): what is packed for the product is read again after it."""
     m, k = x.shape
     p = tlm.sum((m, w.shape[1]), lambda i, j, k: x[i, k] * w[k, j], over={"k": k})
@@ -134,7 +134,7 @@ def gated(x, w):  # type: ignore[no-untyped-def]
 
 
 @tlm.operator
-def recall(q, z):  # type: ignore[no-untyped-def]
+def recall(q, z):
     """softmax(q @ z.T) @ z: keys and values are one array."""
     m, d = q.shape
     n = z.shape[0]
