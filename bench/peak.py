@@ -16,7 +16,8 @@ import numpy as np
 import tlm
 from tlm.backend import compile as compile_program
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Alloc, Buffer, For, Load, Program, Store, Update, Var, block
+from tlm.ir.exprs import Load, Var
+from tlm.ir.nodes import Alloc, Buffer, For, Program, Store, Update, block
 
 CHAINS = 12
 STEPS = 200_000

@@ -12,8 +12,9 @@ import pytest
 from tlm.backend import Kernel, compile
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import DType, f32, to_numpy
+from tlm.ir.exprs import Expr, Load, Var, const, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Alloc, Buffer, Expr, For, If, Load, Program, Store, Update, Var, block, const, op
+from tlm.ir.nodes import Alloc, Buffer, For, If, Program, Store, Update, block
 from tlm.target import Target
 
 Array = np.ndarray[Any, Any]

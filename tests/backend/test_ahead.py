@@ -18,7 +18,8 @@ from tlm.backend import Ahead, cross_compile, save
 from tlm.errors import ArgumentError, BackendError, DTypeError
 from tlm.ir.combiners import COMBINERS
 from tlm.ir.dtypes import DTYPES, DType, boolean, f32, to_numpy
-from tlm.ir.nodes import Buffer, Cast, Expr, For, Load, Program, Store, Update, Var, block, const, op
+from tlm.ir.exprs import Cast, Expr, Load, Var, const, op
+from tlm.ir.nodes import Buffer, For, Program, Store, Update, block
 from tlm.ir.optable import OPS
 from tlm.ir.walk import substitute_in
 from tlm.schedule import Schedule

@@ -10,7 +10,7 @@ import pytest
 import tlm
 from tlm.backend.llvm.types import literal
 from tlm.ir.dtypes import f32, f64, i32
-from tlm.ir.nodes import const
+from tlm.ir.exprs import const
 
 
 @pytest.mark.parametrize("dtype", [f32, f64], ids=str)

@@ -15,8 +15,9 @@ from tests.backend.test_ahead import QEMU, ahead, build, run
 from tlm.backend import assembly, compile, cross_compile, save
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import DTYPES
+from tlm.ir.exprs import Cast
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Cast, Program
+from tlm.ir.nodes import Program
 from tlm.lower.dots import DOTS, available
 from tlm.schedule import Schedule
 from tlm.target import Target, host

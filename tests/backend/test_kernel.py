@@ -15,7 +15,8 @@ from tlm.backend import assembly, compile, cross_compile
 from tlm.errors import ArgumentError, BackendError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import f32, i32
-from tlm.ir.nodes import Alloc, Buffer, Cast, For, If, Load, Program, Store, Var, block, const, op
+from tlm.ir.exprs import Cast, Load, Var, const, op
+from tlm.ir.nodes import Alloc, Buffer, For, If, Program, Store, block
 from tlm.schedule import Schedule
 from tlm.target import Target
 

@@ -13,7 +13,8 @@ import pytest
 from tests.backend.programs import check, outputs, plain_matmul, run, target, whole_numbers
 from tlm.backend import compile
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Alloc, Buffer, For, Load, Program, Store, Update, Var, block, const
+from tlm.ir.exprs import Load, Var, const
+from tlm.ir.nodes import Alloc, Buffer, For, Program, Store, Update, block
 from tlm.ir.walk import loops, walk
 from tlm.lower import lower
 from tlm.schedule import Schedule

@@ -11,8 +11,8 @@ from tests.backend.programs import Array, elementwise, run, target
 from tlm.backend import compile
 from tlm.errors import DTypeError
 from tlm.ir.dtypes import DTYPES, DType, bf16, boolean, f16, f32, f64, i32, to_numpy
+from tlm.ir.exprs import Cast, Load, Var, const, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Cast, Load, Var, const, op
 from tlm.ir.optable import OPS, result_dtype
 
 N = 37

@@ -15,8 +15,9 @@ from tlm.backend import compile
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import bf16, f32, i32
+from tlm.ir.exprs import Cast, const, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Cast, Program, const, op
+from tlm.ir.nodes import Program
 from tlm.ir.walk import loops
 from tlm.lower import lower
 from tlm.schedule import Schedule

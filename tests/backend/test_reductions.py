@@ -11,7 +11,8 @@ from tests.backend.programs import check, outputs, run, target
 from tlm.backend import compile
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import f32, i32
-from tlm.ir.nodes import Cast, Program, const
+from tlm.ir.exprs import Cast, const
+from tlm.ir.nodes import Program
 from tlm.schedule import Schedule
 
 SINGLE = {"sum": "f32", "prod": "i32", "max": "f32", "min": "i16", "any": "bool", "all": "bool"}

@@ -7,7 +7,8 @@ import numpy as np
 import tlm
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import DTYPES, f32, to_numpy
-from tlm.ir.nodes import Program, converted, op
+from tlm.ir.exprs import converted, op
+from tlm.ir.nodes import Program
 from tlm.schedule import Schedule, apply
 from tlm.space.gpu.product import product
 from tlm.space.gpu.product_steps import Cut, Plan, steps

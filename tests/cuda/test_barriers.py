@@ -11,7 +11,8 @@ from tests.cuda import programs, shim
 from tests.cuda.emitted import SM_80, laid, values
 from tlm.backend.cuda.emitter import emit
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Alloc, Buffer, Expr, For, Load, Program, Stmt, Store, Update, Var, block
+from tlm.ir.exprs import Expr, Load, Var
+from tlm.ir.nodes import Alloc, Buffer, For, Program, Stmt, Store, Update, block
 
 N = 8
 X, Y = Buffer("x", (N, N), f32), Buffer("y", (N, N), f32)

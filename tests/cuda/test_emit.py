@@ -14,21 +14,8 @@ from tlm.backend.cuda.emitter import emit
 from tlm.errors import BackendError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import DTYPES, to_numpy
-from tlm.ir.nodes import (
-    Alloc,
-    Buffer,
-    Expr,
-    For,
-    Load,
-    Program,
-    Store,
-    Update,
-    Var,
-    block,
-    const,
-    converted,
-    op,
-)
+from tlm.ir.exprs import Expr, Load, Var, const, converted, op
+from tlm.ir.nodes import Alloc, Buffer, For, Program, Store, Update, block
 from tlm.ir.optable import OPS
 from tlm.schedule import Schedule
 from tlm.target import Target

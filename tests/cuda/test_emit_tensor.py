@@ -10,7 +10,7 @@ from tlm.backend.cuda.emitter import emit
 from tlm.errors import BackendError, ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import converted
+from tlm.ir.exprs import converted
 from tlm.schedule import Schedule
 from tlm.target import Target
 

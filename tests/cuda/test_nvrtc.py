@@ -12,7 +12,7 @@ import tlm
 from tests.cuda import programs
 from tlm.errors import BackendError
 from tlm.ir.build import Builder
-from tlm.ir.nodes import op
+from tlm.ir.exprs import op
 from tlm.schedule import Schedule
 from tlm.target import Target
 

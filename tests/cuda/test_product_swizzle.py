@@ -18,7 +18,8 @@ from tlm.backend.cuda.emitter import emit
 from tlm.backend.cuda.values import Values
 from tlm.errors import RecordError, ScheduleError
 from tlm.ir.dtypes import bf16
-from tlm.ir.nodes import Buffer, Expr, Var, const, op
+from tlm.ir.exprs import Expr, Var, const, op
+from tlm.ir.nodes import Buffer
 from tlm.ir.serialize import from_json, to_json
 from tlm.schedule import Schedule, apply
 from tlm.schedule.steps import StorageAlign, Swizzle

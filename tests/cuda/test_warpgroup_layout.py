@@ -13,7 +13,8 @@ from tests.cuda import programs, shim
 from tlm.backend.cuda.emitter import emit
 from tlm.errors import BackendError
 from tlm.ir.dtypes import bf16, to_numpy
-from tlm.ir.nodes import Buffer, Const, Expr, For, Program, const
+from tlm.ir.exprs import Const, Expr, const
+from tlm.ir.nodes import Buffer, For, Program
 from tlm.ir.simplify import simplify
 from tlm.ir.walk import buffers, statements, substitute
 from tlm.lower.gpu_descriptor import Descriptor, descriptor

@@ -17,7 +17,7 @@ from tlm.backend.cuda.emitter import emit
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import f32, to_numpy
-from tlm.ir.nodes import converted
+from tlm.ir.exprs import converted
 from tlm.ir.serialize import from_json, to_json
 from tlm.lang.encode import prompt
 from tlm.schedule import Schedule, apply

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Cast, For, Program, Stmt, Update, Var, const, op
+from tlm.ir.exprs import Cast, Var, const, op
+from tlm.ir.nodes import For, Program, Stmt, Update
 
 
 def matmul(m: int = 4, n: int = 5, k: int = 6) -> Program:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from tlm.ir.nodes import Cast, Const, Expr, Op, Var, const, op
+from tlm.ir.exprs import Cast, Const, Expr, Op, Var, const, op
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
 EXTENTS = {"i": 5, "j": 3, "k.0": 4, "one": 1}

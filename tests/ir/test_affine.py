@@ -10,7 +10,7 @@ from hypothesis import given
 from tests.ir.strategies import EXTENTS, affine_indices, conditions, guards, indices, quick, value
 from tlm.ir.affine import Affine, affine, below, bound, conjunction, conjuncts, implied, interval
 from tlm.ir.dtypes import boolean, f32, i32, i64
-from tlm.ir.nodes import Cast, Load, Var, const, op
+from tlm.ir.exprs import Cast, Load, Var, const, op
 from tlm.ir.printer import text
 
 POINTS = [dict(zip(EXTENTS, p, strict=True)) for p in product(*map(range, EXTENTS.values()))]

@@ -10,8 +10,8 @@ import pytest
 from tlm.errors import DTypeError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import DTYPES, DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, to_numpy, u8
+from tlm.ir.exprs import Cast, const, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Cast, const, op
 from tlm.ir.optable import OPS, result_dtype
 
 INTEGERS = (i8, i16, i32, i64, u8)

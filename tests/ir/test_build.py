@@ -8,7 +8,8 @@ from tests.ir.programs import linear_relu, matmul
 from tlm.errors import ArgumentError, DTypeError
 from tlm.ir.build import Builder, default_axes
 from tlm.ir.dtypes import bf16, f32, f64, i64
-from tlm.ir.nodes import Alloc, Cast
+from tlm.ir.exprs import Cast
+from tlm.ir.nodes import Alloc
 from tlm.ir.verify import verify
 from tlm.ir.walk import loops
 

@@ -13,8 +13,8 @@ import pytest
 from tests.ir.programs import argmax_rows, linear_relu, matmul, tiled_matmul
 from tlm.ir.build import Builder
 from tlm.ir.canonical import canonical, key
+from tlm.ir.exprs import Op, const
 from tlm.ir.interpret import compile_python
-from tlm.ir.nodes import Op, const
 from tlm.ir.simplify import simplify_program
 from tlm.ir.verify import verify
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tlm.ir.build import Builder
 from tlm.ir.collapse import collapse
+from tlm.ir.exprs import op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Program, op
+from tlm.ir.nodes import Program
 from tlm.ir.verify import verify
 from tlm.ir.walk import buffers, loops
 

@@ -10,8 +10,8 @@ import pytest
 from tlm.ir.build import Builder
 from tlm.ir.combiners import COMBINERS
 from tlm.ir.dtypes import DTYPES, f32, f64, to_numpy
+from tlm.ir.exprs import const
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import const
 from tlm.ir.verify import verify
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from tlm.ir.dtypes import DTYPES, DType, from_numpy
-from tlm.ir.nodes import const, op
+from tlm.ir.exprs import const, op
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)

@@ -11,8 +11,9 @@ from tests.ir.programs import argmax_rows, linear_relu, matmul, tiled_matmul, wi
 from tlm.errors import ArgumentError, VerifyError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import bf16, f32, f64, i32, to_numpy
+from tlm.ir.exprs import Cast, Load, Var, const, op
 from tlm.ir.interpret import BoundsError, RaceError, compile_python, interpret
-from tlm.ir.nodes import Alloc, Block, Buffer, Cast, For, If, Load, Prefetch, Store, Update, Var, const, op
+from tlm.ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Store, Update
 from tlm.ir.verify import verify
 
 i, j, k = Var("i"), Var("j"), Var("k")

@@ -8,7 +8,8 @@ import pytest
 
 from tests.ir.programs import argmax_rows, linear_relu, matmul, tiled_matmul
 from tlm.ir.dtypes import bf16, boolean, f32, f64, i8, i32, i64
-from tlm.ir.nodes import Alloc, Block, Buffer, Cast, For, If, Load, Prefetch, Store, Update, Var, const, op
+from tlm.ir.exprs import Cast, Load, Var, const, op
+from tlm.ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Store, Update
 from tlm.ir.printer import text
 
 i, j, k = Var("i"), Var("j"), Var("k")

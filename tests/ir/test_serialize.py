@@ -19,7 +19,8 @@ from tlm.errors import RecordError
 from tlm.ir.affine import implied, interval
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import boolean, f32, f64, i64
-from tlm.ir.nodes import Alloc, Block, Buffer, Cast, Const, For, If, Prefetch, Store, Var, const, op
+from tlm.ir.exprs import Cast, Const, Var, const, op
+from tlm.ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Store
 from tlm.ir.printer import text
 from tlm.ir.serialize import from_json, to_json
 from tlm.ir.simplify import simplify

@@ -12,8 +12,9 @@ from tests.ir.strategies import EXTENTS, conditions, guards, indices, quick, val
 from tlm.ir.affine import interval
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import boolean, f32, i64
+from tlm.ir.exprs import Const, Load, Var, const, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Block, Const, For, If, Load, Program, Store, Var, const, op
+from tlm.ir.nodes import Block, For, If, Program, Store
 from tlm.ir.printer import text
 from tlm.ir.simplify import simplify, simplify_program
 from tlm.ir.verify import verify

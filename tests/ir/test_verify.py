@@ -9,23 +9,8 @@ import pytest
 from tests.ir.programs import argmax_rows, linear_relu, matmul, tiled_matmul, with_body
 from tlm.errors import VerifyError
 from tlm.ir.dtypes import boolean, f32, i32
-from tlm.ir.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Cast,
-    Const,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Store,
-    Update,
-    Var,
-    const,
-    op,
-)
+from tlm.ir.exprs import Cast, Const, Load, Op, Var, const, op
+from tlm.ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Store, Update
 from tlm.ir.verify import verify
 
 P = matmul()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tlm.ir.build import Builder
-from tlm.ir.nodes import Program, const, op
+from tlm.ir.exprs import const, op
+from tlm.ir.nodes import Program
 from tlm.lang import text
 from tlm.lang.encode import PROMPT_TOKENS, prompt, vectors
 from tlm.lang.vocabulary import PROMPT_COLUMNS

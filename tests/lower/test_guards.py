@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.lower.programs import double, lines, lowered, matmul, scheduled
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Alloc, Block, Buffer, For, If, Load, Stmt, Store, Var, block, const, op
+from tlm.ir.exprs import Load, Var, const, op
+from tlm.ir.nodes import Alloc, Block, Buffer, For, If, Stmt, Store, block
 from tlm.lower.guards import NOTHING, bounds, hoist
 
 A, B, N = Var("i"), Var("j"), Var("n")

@@ -8,7 +8,8 @@ import pytest
 
 from tests.lower.programs import dtypes, lines, lowered, matmul, row_sums, same, scheduled
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Program, Store, Update, const
+from tlm.ir.exprs import const
+from tlm.ir.nodes import Program, Store, Update
 from tlm.ir.walk import walk
 from tlm.lower.initial import explicit_init
 

@@ -7,7 +7,8 @@ import pytest
 from tests.lower.programs import double, lines, lowered, matmul, scheduled
 from tlm.ir.affine import conjunction
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Alloc, Block, For, If, Load, Op, Stmt, Store, Var, const, op
+from tlm.ir.exprs import Load, Op, Var, const, op
+from tlm.ir.nodes import Alloc, Block, For, If, Stmt, Store
 from tlm.ir.walk import free_vars, walk
 from tlm.lower.partition import Scope, partition
 

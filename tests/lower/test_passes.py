@@ -10,7 +10,8 @@ from tests.lower.programs import AVX2, double, dtypes, lines, lowered, matmul, r
 from tlm.errors import BackendError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import f32, f64, i64
-from tlm.ir.nodes import Alloc, Buffer, Cast, For, Load, Program, Stmt, Store, Update, Var, block, const
+from tlm.ir.exprs import Cast, Load, Var, const
+from tlm.ir.nodes import Alloc, Buffer, For, Program, Stmt, Store, Update, block
 from tlm.ir.walk import loops, walk
 from tlm.lower import lower
 from tlm.lower.initial import explicit_init

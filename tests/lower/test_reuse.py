@@ -11,22 +11,8 @@ from tests.lower.programs import lines, same
 from tlm.backend import compile as compile_program
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import DType, f32, f64
-from tlm.ir.nodes import (
-    Alloc,
-    Buffer,
-    Cast,
-    Expr,
-    For,
-    If,
-    Load,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-    block,
-    const,
-)
+from tlm.ir.exprs import Cast, Expr, Load, Var, const
+from tlm.ir.nodes import Alloc, Buffer, For, If, Program, Stmt, Store, Update, block
 from tlm.ir.verify import verify
 from tlm.ir.walk import statements
 from tlm.lower.reuse import reuse_outputs

@@ -9,8 +9,9 @@ import numpy as np
 from tests.lower.programs import lines
 from tests.space.conv_programs import Image, pool
 from tlm.ir.dtypes import f32
+from tlm.ir.exprs import Expr, Load, Op, Var, const, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Expr, For, If, Load, Op, Stmt, Update, Var, const, op
+from tlm.ir.nodes import For, If, Stmt, Update
 from tlm.lower import lower
 from tlm.lower.skip import skip_identities
 from tlm.target import Target

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tlm.ir.build import Builder
-from tlm.ir.nodes import op
+from tlm.ir.exprs import op
 from tlm.measure.lookup import look_up
 from tlm.measure.store import Store
 

@@ -9,8 +9,9 @@ import pytest
 
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import bf16, f32, i32, i64
+from tlm.ir.exprs import Cast, const, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Cast, Program, const, op
+from tlm.ir.nodes import Program
 from tlm.measure import arrays
 from tlm.measure.bounds import Bounded
 from tlm.measure.reference import Expected, _grid, agrees, reference, worst

@@ -14,7 +14,8 @@ from tests.backend.programs import ISAS, elementwise, run, target
 from tlm import ops
 from tlm.backend import compile
 from tlm.ir.dtypes import DTYPES, DType, f64, to_numpy
-from tlm.ir.nodes import Buffer, For, Load, Program, Store, Var, block, op
+from tlm.ir.exprs import Load, Var, op
+from tlm.ir.nodes import Buffer, For, Program, Store, block
 
 Array = Any
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

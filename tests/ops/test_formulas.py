@@ -10,8 +10,8 @@ import pytest
 
 import tlm
 from tlm.errors import ArgumentError
+from tlm.ir.exprs import Var
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Var
 
 PLAIN = {"schedule": "default"}
 X = np.arange(6, dtype="f4").reshape(2, 3) - 2

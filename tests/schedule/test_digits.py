@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from tlm.ir.affine import Affine
-from tlm.ir.nodes import Expr, Store, Var, const
+from tlm.ir.exprs import Expr, Var, const
+from tlm.ir.nodes import Store
 from tlm.ir.printer import text
 from tlm.ir.simplify import simplify
 from tlm.schedule.access import Access, meet

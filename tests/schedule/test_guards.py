@@ -7,7 +7,8 @@ import numpy as np
 
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Alloc, Block, Buffer, For, If, Load, Program, Store, Var, const, op
+from tlm.ir.exprs import Load, Var, const, op
+from tlm.ir.nodes import Alloc, Block, Buffer, For, If, Program, Store
 from tlm.ir.verify import verify
 from tlm.schedule import Schedule
 

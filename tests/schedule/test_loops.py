@@ -8,7 +8,8 @@ import pytest
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import f32, i32
-from tlm.ir.nodes import Block, Buffer, For, Load, Program, Store, Var, const
+from tlm.ir.exprs import Load, Var, const
+from tlm.ir.nodes import Block, Buffer, For, Program, Store
 from tlm.ir.paths import extents_of
 from tlm.ir.verify import verify
 from tlm.schedule import Schedule

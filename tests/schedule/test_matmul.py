@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tlm.ir.build import Builder
+from tlm.ir.exprs import const, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Program, const, op
+from tlm.ir.nodes import Program
 from tlm.ir.verify import verify
 from tlm.schedule import (
     CacheRead,

@@ -7,8 +7,8 @@ import numpy as np
 from tests.space.conv_programs import Image, conv
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import f32
+from tlm.ir.exprs import Expr, Op, const, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Expr, Op, const, op
 from tlm.schedule import Schedule
 
 PROGRAM = conv(Image(1, 6, 7, 3, 3), 4, 5)

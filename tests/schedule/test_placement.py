@@ -9,7 +9,8 @@ import pytest
 
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder
-from tlm.ir.nodes import Const, Program, op
+from tlm.ir.exprs import Const, op
+from tlm.ir.nodes import Program
 from tlm.ir.verify import verify
 from tlm.schedule import Schedule
 

@@ -13,8 +13,9 @@ import pytest
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import i32, i64
+from tlm.ir.exprs import Cast, Const, const, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Alloc, Cast, Const, For, Program, Update, const, op
+from tlm.ir.nodes import Alloc, For, Program, Update
 from tlm.ir.paths import find_writers, loops_on
 from tlm.ir.verify import verify
 from tlm.ir.walk import free_vars, loads, statements, targets

@@ -8,7 +8,8 @@ import pytest
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import i64
-from tlm.ir.nodes import Cast, Program, const
+from tlm.ir.exprs import Cast, const
+from tlm.ir.nodes import Program
 from tlm.ir.verify import verify
 from tlm.schedule import Schedule
 

@@ -8,7 +8,8 @@ import pytest
 from tlm.errors import RecordError, ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Alloc, Buffer, For, Load, Program, Store, Var, block, const
+from tlm.ir.exprs import Load, Var, const
+from tlm.ir.nodes import Alloc, Buffer, For, Program, Store, block
 from tlm.ir.serialize import from_json, to_json
 from tlm.ir.walk import statements
 from tlm.schedule import Schedule

@@ -8,8 +8,9 @@ import pytest
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import DTYPES, exact, to_numpy
+from tlm.ir.exprs import Cast
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Cast, Program
+from tlm.ir.nodes import Program
 from tlm.schedule import CacheRead, Schedule, Widen, from_json, to_json
 
 

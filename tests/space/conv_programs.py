@@ -9,7 +9,8 @@ from random import Random
 from tlm.ir.affine import conjunction
 from tlm.ir.build import Builder, Place
 from tlm.ir.dtypes import f32
-from tlm.ir.nodes import Expr, Op, Program, const, op
+from tlm.ir.exprs import Expr, Op, const, op
+from tlm.ir.nodes import Program
 
 Pads = tuple[tuple[int, int], tuple[int, int]]
 

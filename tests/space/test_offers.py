@@ -16,7 +16,8 @@ from tests.space.row_programs import ATTENTION, MAPS, ROWS, array
 from tlm.errors import ScheduleError
 from tlm.ir.build import Builder, Place
 from tlm.ir.dtypes import i32
-from tlm.ir.nodes import Expr, Program, const
+from tlm.ir.exprs import Expr, const
+from tlm.ir.nodes import Program
 from tlm.schedule import Schedule, apply
 from tlm.schedule.steps import Parallel
 from tlm.search.heuristic import RULES, heuristic

@@ -11,8 +11,9 @@ import pytest
 import tlm
 from tlm import ops
 from tlm.ir.build import Builder, Tensor
+from tlm.ir.exprs import Expr, op
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Expr, Program, op
+from tlm.ir.nodes import Program
 from tlm.ops.operator import FormulaOperator
 from tlm.schedule import apply
 from tlm.search.heuristic import heuristic

@@ -10,8 +10,9 @@ import pytest
 from tlm.backend import compile
 from tlm.ir.build import Builder
 from tlm.ir.dtypes import DTYPES, to_numpy
+from tlm.ir.exprs import Cast
 from tlm.ir.interpret import interpret
-from tlm.ir.nodes import Cast, Program
+from tlm.ir.nodes import Program
 from tlm.lower.dots import groupings
 from tlm.schedule import Widen, apply
 from tlm.search.heuristic import heuristic

@@ -14,25 +14,9 @@ from dataclasses import dataclass, field
 from ..ir.arithmetic import limits
 from ..ir.combiners import COMBINERS
 from ..ir.dtypes import DType, bf16, boolean, f16, i64
+from ..ir.exprs import Cast, Const, Expr, Load, Op, Var
 from ..ir.names import fresh
-from ..ir.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-)
+from ..ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, Store, Update
 from ..ir.optable import OPS
 from ..ir.walk import loops, statements
 from .brackets import bare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .nodes import Expr, const, op
+from .exprs import Expr, const, op
 
 
 def _gelu(x: Expr) -> Expr:

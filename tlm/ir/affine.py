@@ -11,7 +11,7 @@ from itertools import product
 from math import gcd
 
 from .dtypes import boolean, i64
-from .nodes import Cast, Const, Expr, Op, Var, const, op
+from .exprs import Cast, Const, Expr, Op, Var, const, op
 
 Interval = tuple[int, int]
 

@@ -18,25 +18,11 @@ from typing import Any, NoReturn
 from ..errors import ArgumentError
 from .combiners import COMBINERS
 from .dtypes import DType, from_numpy, i64
+from .exprs import Expr, Load, Node, Var, const, converted
 from .formula import equality, running, writing
 from .inside import clamped
 from .names import apart
-from .nodes import (
-    Alloc,
-    Buffer,
-    Expr,
-    For,
-    Load,
-    Node,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-    block,
-    const,
-    converted,
-)
+from .nodes import Alloc, Buffer, For, Program, Stmt, Store, Update, block
 from .walk import deeper, written_out
 
 MAX_OPERATIONS = 100_000

@@ -13,23 +13,8 @@ from dataclasses import replace
 
 from .affine import affine
 from .dtypes import i64
-from .nodes import (
-    Alloc,
-    Block,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-)
+from .exprs import Cast, Const, Expr, Load, Op, Var
+from .nodes import Alloc, Block, For, If, Prefetch, Program, Stmt, Store, Update
 from .serialize import to_json
 
 

@@ -13,22 +13,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
 
-from .nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    Load,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-    block,
-    const,
-)
+from .exprs import Const, Expr, Load, Var, const
+from .nodes import Alloc, Block, Buffer, For, Program, Stmt, Store, Update, block
 from .simplify import simplify
 from .walk import buffers, free_vars, loads, map_expr, substitute
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .dtypes import DType, boolean
-from .nodes import Const, Expr, const, op
+from .exprs import Const, Expr, const, op
 
 Parts = tuple[Expr, ...]
 

@@ -15,7 +15,8 @@ from .arithmetic import poison
 from .combiners import COMBINERS
 from .dtypes import DType
 from .emit_values import Level, Mark, Values
-from .nodes import Alloc, Block, Buffer, Expr, For, If, Load, Prefetch, Program, Stmt, Store, Update
+from .exprs import Expr, Load
+from .nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, Store, Update
 from .printer import text
 from .walk import reads, walk, writes
 

@@ -16,7 +16,8 @@ from . import race
 from .affine import Affine, affine, interval, truncated_quotient
 from .arithmetic import INFIX, cast, function, limits, scalar
 from .dtypes import DType, boolean, i64
-from .nodes import Buffer, Cast, Const, Expr, For, Load, Op, Program, Var
+from .exprs import Cast, Const, Expr, Load, Op, Var
+from .nodes import Buffer, For, Program
 
 # Python ints stand for i64 where no value can leave this range, in which they also convert to floats exactly.
 _EXACT = 2**53

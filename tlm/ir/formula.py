@@ -51,7 +51,7 @@ def truth(expr: Any) -> ArgumentError:
 
 
 def _shown(value: Any) -> str:
-    from .nodes import Node
+    from .exprs import Node
     from .printer import text
 
     shown = text(value) if isinstance(value, Node) else repr(value)

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import ArgumentError
 from .affine import affine, conjuncts, implied, interval
 from .dtypes import DType, boolean, i64
-from .nodes import Cast, Const, Expr, Load, Op, Var, const, op
+from .exprs import Cast, Const, Expr, Load, Op, Var, const, op
 from .printer import text
 from .walk import free_vars, loads
 

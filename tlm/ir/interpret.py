@@ -1,6 +1,6 @@
 """The interpreter: the definition of what a program means. Everything else is tested against it.
 
-`nodes.py` says in words what each node does; this is the same to the last bit:
+`nodes.py` and `exprs.py` say in words what each node does; this is the same to the last bit:
 
 - Loops run in order, each operation rounds to its dtype, and an Update combines one value at a time.
 - Memory starts poisoned (NaN, or a marker integer); an access outside a buffer raises BoundsError.

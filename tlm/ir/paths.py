@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from .affine import conjuncts
-from .nodes import Alloc, Block, Expr, For, If, Program, Stmt, block
+from .exprs import Expr
+from .nodes import Alloc, Block, For, If, Program, Stmt, block
 from .walk import loops, parts, rewrap, targets
 
 Path = tuple[Stmt, ...]

@@ -13,24 +13,8 @@ Constants of i64, f32 and bool print bare, others as `i8(3)`, like casts.
 from __future__ import annotations
 
 from .dtypes import boolean, f32, i64
-from .nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-)
+from .exprs import Cast, Const, Expr, Load, Op, Var
+from .nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, Store, Update
 from .optable import OPS
 
 # Binding strength of the infix operations, weakest first; a comparison binds tighter than logic.

@@ -17,29 +17,9 @@ from typing import Any, get_args
 
 from ..errors import DTypeError, RecordError, VerifyError
 from .dtypes import DTYPES, DType, boolean, i64
+from .exprs import Cast, Const, Expr, Load, Op, Var, const, op
 from .names import NAME
-from .nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    LoopKind,
-    Memory,
-    Op,
-    Prefetch,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-    const,
-    op,
-)
+from .nodes import Alloc, Block, Buffer, For, If, LoopKind, Memory, Prefetch, Program, Stmt, Store, Update
 from .verify import MAX_DEPTH, verify
 
 VERSION = 1

@@ -13,29 +13,8 @@ from math import gcd
 
 from .affine import affine, below, conjunction, conjuncts, implied
 from .dtypes import boolean, i64
-from .nodes import (
-    FALSE,
-    NOTHING,
-    TRUE,
-    Alloc,
-    Block,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-    block,
-    const,
-    op,
-)
+from .exprs import FALSE, TRUE, Cast, Const, Expr, Load, Op, Var, const, op
+from .nodes import NOTHING, Alloc, Block, For, If, Prefetch, Program, Stmt, Store, Update, block
 from .printer import text
 from .sums import Sum, divided, expression, named, renamed
 from .walk import walk

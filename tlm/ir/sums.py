@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from .affine import Affine, interval
-from .nodes import Const, Expr, Op, Var, const, op
+from .exprs import Const, Expr, Op, Var, const, op
 from .printer import text
 
 

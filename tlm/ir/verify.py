@@ -8,27 +8,9 @@ from ..errors import DTypeError, VerifyError
 from .affine import affine, conjuncts, implied, interval
 from .combiners import COMBINERS
 from .dtypes import DType, boolean, i64
+from .exprs import Cast, Const, Expr, Load, Op, Var, const, op
 from .names import NAME
-from .nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-    const,
-    op,
-)
+from .nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, Store, Update
 from .optable import result_dtype
 from .printer import text
 from .walk import free_vars, loads, writes

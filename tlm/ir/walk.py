@@ -9,25 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from .nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-    block,
-)
+from .exprs import Cast, Const, Expr, Load, Op, Var
+from .nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, Store, Update, block
 
 Node = Expr | Stmt
 Wrapper = TypeVar("Wrapper", bound=For | Alloc)

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.affine import affine
-from ..ir.nodes import Buffer, Expr, For, Load, Op, Program, Store, Update
+from ..ir.exprs import Expr, Load, Op
+from ..ir.nodes import Buffer, For, Program, Store, Update
 from ..ir.walk import buffers, loads, walk
 from ..space.problem import nests, strides_of
 from ..target import Target

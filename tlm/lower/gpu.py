@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from ..errors import BackendError
 from ..ir.dtypes import DType
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Program, Stmt, Store, Update, const
+from ..ir.exprs import Expr, Load, const
+from ..ir.nodes import Alloc, Block, Buffer, For, If, Program, Stmt, Store, Update
 from ..ir.simplify import simplify_program
 from ..ir.walk import free_vars, loops, map_stmt, reads, statements, substitute_in, walk, writes
 from ..target import Target

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import BackendError
 from ..ir.affine import conjuncts
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Stmt
+from ..ir.exprs import Expr
+from ..ir.nodes import Alloc, Block, Buffer, For, If, Stmt
 from ..ir.walk import statements
 from .gpu_threads import collective_path
 from .gpu_tree import (

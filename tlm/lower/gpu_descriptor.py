@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from ..errors import BackendError
 from ..ir.affine import interval
-from ..ir.nodes import Buffer, Const, Expr, Node, Op, Var, const, op
+from ..ir.exprs import Const, Expr, Node, Op, Var, const, op
+from ..ir.nodes import Buffer
 from ..ir.simplify import simplify
 from ..ir.walk import free_vars, substitute
 from ..schedule.access import Key, linear

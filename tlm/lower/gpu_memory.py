@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..ir.affine import affine
-from ..ir.nodes import Buffer, Expr, Var
+from ..ir.exprs import Expr, Var
+from ..ir.nodes import Buffer
 from .gpu_build import all_nodes
 from .gpu_touch import Touch, touches
 from .gpu_tree import AXES, Collective, Nest, Node, Place

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir.exprs import Expr, Load, Var
 from ..ir.names import fresh
-from ..ir.nodes import Block, Buffer, Expr, For, If, Load, Stmt, Store, Var, block
+from ..ir.nodes import Block, Buffer, For, If, Stmt, Store, block
 from ..ir.walk import reads, rewrap, statements, substitute_in, writes
 from .gpu_build import Build, all_nodes
 from .gpu_tree import Branch, Collective, Loop, Nest, Node, Pipeline, Place

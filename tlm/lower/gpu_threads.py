@@ -22,8 +22,9 @@ from ..errors import BackendError
 from ..ir.affine import conjunction, conjuncts
 from ..ir.combiners import COMBINERS
 from ..ir.dtypes import DType
+from ..ir.exprs import Expr, Load, Var, const
 from ..ir.names import fresh
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Stmt, Store, Update, Var, block, const
+from ..ir.nodes import Alloc, Block, Buffer, For, If, Stmt, Store, Update, block
 from ..ir.walk import free_vars, loads, map_parts, rewrap, statements
 from .gpu_tree import has_threads, is_thread, thread_chain
 from .vectors import with_index

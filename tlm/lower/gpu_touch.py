@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.nodes import Expr, For, Stmt, Store, Var, block
+from ..ir.exprs import Expr, Var
+from ..ir.nodes import For, Stmt, Store, block
 from ..ir.walk import substitute_in
 from ..schedule.access import Access, accesses
 from .gpu_tree import Collective, Nest

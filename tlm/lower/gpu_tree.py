@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..ir.nodes import Buffer, Expr, For, If, Stmt, Update
+from ..ir.exprs import Expr
+from ..ir.nodes import Buffer, For, If, Stmt, Update
 from ..ir.walk import statements
 
 Axis = Literal["threadIdx.x", "threadIdx.y", "threadIdx.z"]

@@ -11,7 +11,8 @@ from math import gcd
 
 from ..ir.affine import Affine, conjunction, conjuncts
 from ..ir.dtypes import i64
-from ..ir.nodes import Block, Buffer, Const, Expr, For, If, Load, Op, Stmt, Store, Var, const, op
+from ..ir.exprs import Const, Expr, Load, Op, Var, const, op
+from ..ir.nodes import Block, Buffer, For, If, Stmt, Store
 from ..ir.simplify import simplify
 from ..ir.walk import free_vars, map_expr, map_exprs, map_parts, parts, rewrap, substitute, walk
 from ..schedule.access import Key, linear

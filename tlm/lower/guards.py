@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import reduce
 
 from ..ir.affine import Affine, bound, conjunction, conjuncts, implied
-from ..ir.nodes import NOTHING, Alloc, Block, Const, Expr, For, If, Stmt, block, const, op
+from ..ir.exprs import Const, Expr, const, op
+from ..ir.nodes import NOTHING, Alloc, Block, For, If, Stmt, block
 from ..ir.walk import free_vars, loads, rewrap
 from .nests import conditional
 

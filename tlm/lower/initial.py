@@ -21,7 +21,8 @@ from dataclasses import replace
 from ..ir.affine import conjunction
 from ..ir.combiners import COMBINERS
 from ..ir.dtypes import DType
-from ..ir.nodes import Expr, For, If, Stmt, Store, Update, Var, block, const
+from ..ir.exprs import Expr, Var, const
+from ..ir.nodes import For, If, Stmt, Store, Update, block
 from ..ir.walk import free_vars, loads, loops, map_leaves, map_parts, statements, substitute
 from .nests import Enclosing, leaves, spatial_copy
 

@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.dtypes import DType
+from ..ir.exprs import Expr, Load, Var
 from ..ir.names import fresh
-from ..ir.nodes import Alloc, Buffer, Expr, For, If, Load, Stmt, Update, Var, block
+from ..ir.nodes import Alloc, Buffer, For, If, Stmt, Update, block
 from ..ir.walk import free_vars, map_leaves, map_parts, reads, substitute, writes
 from .initial import init_nest
 from .nests import Enclosing, leaves, spatial_copy

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ..ir.affine import Affine, affine
-from ..ir.nodes import NOTHING, Alloc, Block, Buffer, Expr, For, If, Prefetch, Stmt, Store, Update
+from ..ir.exprs import Expr
+from ..ir.nodes import NOTHING, Alloc, Block, Buffer, For, If, Prefetch, Stmt, Store, Update
 from ..ir.walk import rewrap, statements, writes
 from .nests import is_read, loads_in
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ..ir.affine import conjunction, conjuncts
-from ..ir.nodes import Alloc, Block, Cast, Expr, For, If, Load, Op, Prefetch, Stmt, Store, Update, Var
+from ..ir.exprs import Cast, Expr, Load, Op, Var
+from ..ir.nodes import Alloc, Block, For, If, Prefetch, Stmt, Store, Update
 from ..ir.walk import free_vars, map_stmt, substitute
 
 Enclosing = tuple[For | If | Alloc, ...]

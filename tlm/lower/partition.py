@@ -20,23 +20,8 @@ from math import gcd
 
 from ..ir.affine import Affine, below, bound, conjunction, conjuncts, implied
 from ..ir.dtypes import boolean
-from ..ir.nodes import (
-    FALSE,
-    NOTHING,
-    TRUE,
-    Alloc,
-    Block,
-    Const,
-    Expr,
-    For,
-    If,
-    Op,
-    Stmt,
-    Store,
-    Update,
-    block,
-    const,
-)
+from ..ir.exprs import FALSE, TRUE, Const, Expr, Op, const
+from ..ir.nodes import NOTHING, Alloc, Block, For, If, Stmt, Store, Update, block
 from ..ir.walk import map_expr, map_exprs, map_leaves, map_parts, rewrap, substitute_in
 from .nests import conditional, map_loops, picks
 

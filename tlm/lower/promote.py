@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.dtypes import DType
+from ..ir.exprs import Expr, Load, Var
 from ..ir.names import fresh
-from ..ir.nodes import Alloc, Buffer, Expr, For, If, Load, Stmt, Store, Update, Var, block
+from ..ir.nodes import Alloc, Buffer, For, If, Stmt, Store, Update, block
 from ..ir.walk import free_vars, map_leaves, map_parts, substitute
 from .lanes import alone
 from .nests import Enclosing, leaves, spatial_copy

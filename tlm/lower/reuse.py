@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.affine import Affine, affine
-from ..ir.nodes import Alloc, Buffer, Expr, For, If, Load, Prefetch, Stmt, Store, Update
+from ..ir.exprs import Expr, Load
+from ..ir.nodes import Alloc, Buffer, For, If, Prefetch, Stmt, Store, Update
 from ..ir.paths import find, rebuild
 from ..ir.walk import loads, map_expr, map_exprs, map_leaves, targets, walk
 from .memory import STACK_BUFFER

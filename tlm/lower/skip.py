@@ -17,7 +17,8 @@ from dataclasses import replace
 from ..ir.affine import bound, conjunction, conjuncts
 from ..ir.combiners import COMBINERS
 from ..ir.dtypes import DType
-from ..ir.nodes import Const, Expr, For, If, Op, Stmt, Update
+from ..ir.exprs import Const, Expr, Op
+from ..ir.nodes import For, If, Stmt, Update
 from ..ir.walk import free_vars, map_parts
 
 

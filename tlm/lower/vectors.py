@@ -5,24 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.dtypes import DType
+from ..ir.exprs import Cast, Expr, Load, Op, Var, const
 from ..ir.names import fresh
-from ..ir.nodes import (
-    Alloc,
-    Buffer,
-    Cast,
-    Expr,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Stmt,
-    Store,
-    Update,
-    Var,
-    block,
-    const,
-)
+from ..ir.nodes import Alloc, Buffer, For, If, Prefetch, Stmt, Store, Update, block
 from ..ir.walk import (
     free_vars,
     loops,

@@ -17,7 +17,8 @@ import numpy as np
 from ..errors import VerifyError
 from ..ir.combiners import COMBINERS
 from ..ir.dtypes import DType, to_numpy
-from ..ir.nodes import Alloc, Block, Cast, Const, Expr, For, If, Load, Op, Program, Stmt, Store, Update, Var
+from ..ir.exprs import Cast, Const, Expr, Load, Op, Var
+from ..ir.nodes import Alloc, Block, For, If, Program, Stmt, Store, Update
 from ..ir.walk import buffers, free_vars
 from .bounds import RULES, Bounded, rounded, summed, unit
 

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from ..ir.activations import ACTIVATIONS
 from ..ir.build import Builder, Tensor
-from ..ir.nodes import Expr, Program
+from ..ir.exprs import Expr
+from ..ir.nodes import Program
 from ..target import Target
 
 Pair = tuple[str, int, int]

@@ -7,7 +7,7 @@ import math
 from ..errors import ArgumentError
 from ..ir.build import Tensor
 from ..ir.dtypes import accumulator, boolean, promote
-from ..ir.nodes import Expr, const, converted
+from ..ir.exprs import Expr, const, converted
 from .axes import aligned, broadcast
 from .expressions import compute, max, sum
 from .functions import FUNCTIONS, where

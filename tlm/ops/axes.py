@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.build import default_axes
-from ..ir.nodes import Expr
+from ..ir.exprs import Expr
 
 
 def _no_bool(axis: Any) -> Any:

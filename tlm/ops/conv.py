@@ -10,7 +10,7 @@ from ..errors import ArgumentError
 from ..ir.activations import ACTIVATIONS
 from ..ir.build import Place, Tensor
 from ..ir.dtypes import DType, accumulator, i8, i32, promote, u8
-from ..ir.nodes import Expr, converted
+from ..ir.exprs import Expr, converted
 from .dtypes import element_type
 from .expressions import compute, sum
 from .functions import where

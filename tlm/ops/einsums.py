@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..ir.build import Tensor
 from ..ir.dtypes import DType, accumulator, boolean, promote
-from ..ir.nodes import Expr, converted
+from ..ir.exprs import Expr, converted
 from .dtypes import element_type
 from .expressions import compute, sum
 from .operator import operator

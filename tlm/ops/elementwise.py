@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.build import Tensor
-from ..ir.nodes import Expr, converted, op, together
+from ..ir.exprs import Expr, converted, op, together
 from .axes import aligned, broadcast
 from .dtypes import element_type
 from .expressions import compute

@@ -21,7 +21,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..ir.build import Builder, Place, Tensor
 from ..ir.dtypes import DType, accumulator, boolean
-from ..ir.nodes import Cast, Expr, Node, Op, const, converted
+from ..ir.exprs import Cast, Expr, Node, Op, const, converted
 from ..ir.optable import OPS
 from .dtypes import formula_type
 

@@ -7,7 +7,8 @@ from functools import lru_cache
 from ..ir.activations import ACTIVATIONS
 from ..ir.build import Builder, Tensor
 from ..ir.dtypes import DType, accumulator, boolean
-from ..ir.nodes import Cast, Expr, Program, const, op
+from ..ir.exprs import Cast, Expr, const, op
+from ..ir.nodes import Program
 from .arrays import canonical_strides
 from .products import Product
 

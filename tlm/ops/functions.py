@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..ir.activations import ACTIVATIONS
 from ..ir.dtypes import accumulator, boolean, floating, i64
-from ..ir.nodes import Expr, Op, binary, const, converted, op, power, together
+from ..ir.exprs import Expr, Op, binary, const, converted, op, power, together
 from .dtypes import formula_type
 
 Number = Expr | float

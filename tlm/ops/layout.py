@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..ir.build import Tensor
 from ..ir.dtypes import promote
-from ..ir.nodes import Expr, const, converted, op
+from ..ir.exprs import Expr, const, converted, op
 from .axes import aligned, broadcast, one, several
 from .expressions import compute, size_of
 from .functions import both, index, where

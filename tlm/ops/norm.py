@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..ir.build import Tensor
 from ..ir.dtypes import DType, accumulator, f64
-from ..ir.nodes import Expr, converted
+from ..ir.exprs import Expr, converted
 from .axes import one
 from .expressions import compute
 from .functions import FUNCTIONS

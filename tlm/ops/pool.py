@@ -8,7 +8,7 @@ from ..errors import ArgumentError
 from ..ir.build import Tensor
 from ..ir.combiners import lowest
 from ..ir.dtypes import accumulator, floating
-from ..ir.nodes import Expr, const, converted, op
+from ..ir.exprs import Expr, const, converted, op
 from .expressions import compute, max, sum
 from .functions import where
 from .operator import operator

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..ir.build import Tensor
 from ..ir.dtypes import DType, accumulator, boolean, f64, i64
-from ..ir.nodes import Expr, const, converted
+from ..ir.exprs import Expr, const, converted
 from . import expressions as e
 from .axes import kept, merged, names, several
 from .dtypes import element_type

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ir.build import Tensor, default_axes
 from ..ir.dtypes import DType, accumulator, i64
-from ..ir.nodes import Expr, const, converted
+from ..ir.exprs import Expr, const, converted
 from .axes import one
 from .dtypes import element_type
 from .expressions import compute, sum

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from math import prod
 
-from ..ir.nodes import Op, Program, Store, Update
+from ..ir.exprs import Op
+from ..ir.nodes import Program, Store, Update
 from ..ir.walk import walk
 from ..schedule.steps import Step
 from ..schedule.steps import apply as apply_steps

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ir.build import Tensor
 from ..ir.dtypes import DType, accumulator, f64
-from ..ir.nodes import Expr, converted
+from ..ir.exprs import Expr, converted
 from .axes import merged
 from .expressions import compute
 from .functions import FUNCTIONS

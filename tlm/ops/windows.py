@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ir.nodes import Expr, op
+from ..ir.exprs import Expr, op
 from .functions import both
 
 SPATIAL = ("z", "y", "x")

@@ -15,7 +15,8 @@ from math import gcd
 
 from ..ir.affine import Affine, bound, conjuncts, interval
 from ..ir.dtypes import i64
-from ..ir.nodes import Alloc, Block, Const, Expr, For, If, Op, Prefetch, Stmt, Store, Update, Var, const, op
+from ..ir.exprs import Const, Expr, Op, Var, const, op
+from ..ir.nodes import Alloc, Block, For, If, Prefetch, Stmt, Store, Update
 from ..ir.simplify import simplify
 from ..ir.walk import free_vars, loads
 

@@ -7,8 +7,9 @@ from math import prod
 from typing import ClassVar, cast
 
 from ..ir.affine import affine
+from ..ir.exprs import Expr, Var, const
 from ..ir.names import fresh, loop_names
-from ..ir.nodes import Alloc, Block, Expr, For, LoopKind, Prefetch, Program, Stmt, Update, Var, const
+from ..ir.nodes import Alloc, Block, For, LoopKind, Prefetch, Program, Stmt, Update
 from ..ir.paths import Path, extents_of, find, loops_on, rebuild, with_body
 from ..ir.walk import free_vars, loads, parts, statements
 from .access import accesses, conflicts, meet

@@ -5,21 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..ir.affine import Affine, affine, below, bound, conjuncts, implied
-from ..ir.nodes import (
-    Alloc,
-    Const,
-    Expr,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Program,
-    Store,
-    Update,
-    Var,
-    const,
-    op,
-)
+from ..ir.exprs import Const, Expr, Load, Op, Var, const, op
+from ..ir.nodes import Alloc, If, Prefetch, Program, Store, Update
 from ..ir.paths import (
     Path,
     extents_of,

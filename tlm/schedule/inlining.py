@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.affine import conjuncts
-from ..ir.nodes import Block, Expr, Load, Program, Stmt, Store, Var
+from ..ir.exprs import Expr, Load, Var
+from ..ir.nodes import Block, Program, Stmt, Store
 from ..ir.paths import Path, extents_of, find_alloc, find_writers, guards_on, paths, rebuild, with_body
 from ..ir.walk import buffers, free_vars, loads, parts, walk
 from .base import Rewrite, Step

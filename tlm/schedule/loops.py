@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import ClassVar, Literal
 
 from ..ir.affine import Affine, below, conjuncts, implied
-from ..ir.nodes import Alloc, Block, Expr, For, If, Program, Stmt, Update, Var, const
+from ..ir.exprs import Expr, Var, const
+from ..ir.nodes import Alloc, Block, For, If, Program, Stmt, Update
 from ..ir.paths import extents_of, find_loop, guards_on, rebuild, with_body
 from ..ir.walk import free_vars, map_leaves, statements
 from .access import Access, accesses, conflicts, meet

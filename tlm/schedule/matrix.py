@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..ir.dtypes import DType, bf16, f16, f32
-from ..ir.nodes import Cast, Expr, For, Load, Op, Stmt, Update, const
+from ..ir.exprs import Cast, Expr, Load, Op, const
+from ..ir.nodes import For, Stmt, Update
 from ..ir.simplify import simplify
 from ..ir.walk import free_vars, substitute
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import ClassVar
 
-from ..ir.nodes import Alloc, Block, For, If, Program, Stmt, Var, block
+from ..ir.exprs import Var
+from ..ir.nodes import Alloc, Block, For, If, Program, Stmt, block
 from ..ir.paths import Path, extents_of, find_loop, loops_on, rebuild, with_body
 from ..ir.walk import parts, reads, statements, targets, writes
 from .access import Access, accesses, conflicts, meet

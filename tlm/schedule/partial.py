@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from ..ir.exprs import Expr, Load, Var
 from ..ir.names import loop_names
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Memory, Program, Stmt, Store, Update, Var
+from ..ir.nodes import Alloc, Block, Buffer, For, If, Memory, Program, Stmt, Store, Update
 from ..ir.paths import Path, extents_of, guards_on, loops_on, rebuild, with_body
 from ..ir.walk import buffers, free_vars, targets
 from .access import accesses, meet

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.affine import Affine, affine, conjuncts, implied
-from ..ir.nodes import Expr, For, Program, Stmt, Store, Update, block
+from ..ir.exprs import Expr
+from ..ir.nodes import For, Program, Stmt, Store, Update, block
 from ..ir.paths import Path, extents_of, find_loop, guards_on, loops_on, paths, rebuild, with_body
 from ..ir.walk import buffers, free_vars, loads, parts, rewrap, statements, targets
 from .base import Rewrite, Step

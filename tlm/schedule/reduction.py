@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from ..ir.combiners import COMBINERS
 from ..ir.dtypes import boolean
+from ..ir.exprs import Const, Expr, Op, Var, const
 from ..ir.names import fresh, loop_names
-from ..ir.nodes import Alloc, Block, Const, Expr, For, Op, Program, Stmt, Store, Update, Var, const
+from ..ir.nodes import Alloc, Block, For, Program, Stmt, Store, Update
 from ..ir.paths import Path, extents_of, find, guards_on, loops_on, paths, rebuild, with_body
 from ..ir.walk import buffers
 from .access import accesses, meet

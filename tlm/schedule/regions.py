@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..ir.affine import Affine, affine, interval
 from ..ir.dtypes import i64
-from ..ir.nodes import Expr, Op
+from ..ir.exprs import Expr, Op
 from .access import Limit
 from .rewriting import Extents
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.affine import Affine, affine, below, bound, implied
-from ..ir.nodes import Expr, For, Program, Stmt, Store, Update, block
+from ..ir.exprs import Expr
+from ..ir.nodes import For, Program, Stmt, Store, Update, block
 from ..ir.paths import (
     Path,
     extents_of,

@@ -6,23 +6,8 @@ from collections.abc import Callable, Mapping
 
 from ..ir.affine import affine, below, bound, conjunction, conjuncts, implied
 from ..ir.dtypes import i64
-from ..ir.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Stmt,
-    Store,
-    Update,
-    Var,
-)
+from ..ir.exprs import Cast, Const, Expr, Load, Op, Var
+from ..ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Stmt, Store, Update
 from ..ir.simplify import simplify
 from ..ir.walk import map_leaves
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
-from ..ir.nodes import Alloc, Expr, Load, Memory, Prefetch, Program, Stmt, Store, Update, const, op
+from ..ir.exprs import Expr, Load, const, op
+from ..ir.nodes import Alloc, Memory, Prefetch, Program, Stmt, Store, Update
 from ..ir.paths import Path, extents_of, find_alloc, loops_on, rebuild, with_body
 from ..ir.simplify import simplify
 from ..ir.walk import buffers, map_leaves, statements

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..ir.affine import Affine, affine
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, Prefetch, Program, Stmt, Store, Update, Var, block
+from ..ir.exprs import Expr, Var
+from ..ir.nodes import Alloc, Block, Buffer, For, Prefetch, Program, Stmt, Store, Update, block
 from ..ir.paths import Path, extents_of, find_alloc, guards_on, loops_on, paths, put, rebuild, with_body
 from ..ir.walk import free_vars, loads, parts, reads, rewrap, targets, writes
 from .base import Step

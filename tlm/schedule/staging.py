@@ -7,24 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ..ir.affine import conjunction, conjuncts, implied
+from ..ir.exprs import Cast, Const, Expr, Load, Op, Var, const
 from ..ir.names import loop_names
-from ..ir.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    If,
-    Load,
-    Memory,
-    Op,
-    Program,
-    Stmt,
-    Store,
-    Var,
-    const,
-)
+from ..ir.nodes import Alloc, Block, Buffer, If, Memory, Program, Stmt, Store
 from ..ir.paths import Path, extents_of, guards_on, loops_on, paths, rebuild, with_body
 from ..ir.walk import (
     buffers,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from ..ir.affine import conjuncts, implied
-from ..ir.nodes import Const, Expr, For, If, Load, LoopKind, Op, Program, Stmt, Store, Var
+from ..ir.exprs import Const, Expr, Load, Op, Var
+from ..ir.nodes import For, If, LoopKind, Program, Stmt, Store
 from ..ir.paths import Path, extents_of, find_writers, loops_on, rebuild, with_body
 from ..ir.walk import buffers, free_vars, rewrap, substitute
 from .annotate import marked

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.dtypes import DType, bf16, f16
-from ..ir.nodes import Expr, For, Load, Program, Stmt, Update, Var, const
+from ..ir.exprs import Expr, Load, Var, const
+from ..ir.nodes import For, Program, Stmt, Update
 from ..ir.paths import Path, loops_on
 from ..ir.simplify import simplify
 from ..ir.walk import free_vars, substitute

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.dtypes import DTYPES, exact
-from ..ir.nodes import Alloc, Buffer, Cast, Expr, Load, Program, Stmt, Store
+from ..ir.exprs import Cast, Expr, Load
+from ..ir.nodes import Alloc, Buffer, Program, Stmt, Store
 from ..ir.paths import with_body
 from ..ir.walk import buffers, children, map_expr, map_exprs, map_stmt, statements, targets
 from .base import Rewrite, Step, near

@@ -15,19 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from ..ir.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    Var,
-)
+from ..ir.exprs import Expr, Var
+from ..ir.nodes import Alloc, Block, Buffer, For, If, Program, Stmt, Store, Update
 from ..ir.walk import buffers, loads
 from ..lower.gpu import architecture
 from ..space.gpu.limits import BASE_REGISTERS, Cost, occupancy, resident

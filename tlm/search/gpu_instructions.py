@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from ..ir.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Stmt, Store, Update
+from ..ir.exprs import Cast, Const, Expr, Load, Op
+from ..ir.nodes import Buffer, For, Stmt, Store, Update
 from ..ir.walk import walk
 from ..target import Target
 from .gpu_waits import copied

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ..ir.affine import interval
 from ..ir.dtypes import i64
-from ..ir.nodes import Buffer, Const, Expr, For, Op, Var
+from ..ir.exprs import Const, Expr, Op, Var
+from ..ir.nodes import Buffer, For
 from ..ir.walk import free_vars
 
 BANKS, WORD = 32, 4

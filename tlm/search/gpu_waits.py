@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ..ir.nodes import Alloc, Block, Buffer, Expr, For, If, Load, Op, Stmt, Store, Update
+from ..ir.exprs import Expr, Load, Op
+from ..ir.nodes import Alloc, Block, Buffer, For, If, Stmt, Store, Update
 from ..ir.walk import loads, statements
 from ..lower.gpu import ASYNC_COPIES, architecture
 from ..target import Target

@@ -13,7 +13,8 @@ from functools import lru_cache
 from math import prod
 
 from ..ir.affine import affine
-from ..ir.nodes import Load, Program, Update
+from ..ir.exprs import Load
+from ..ir.nodes import Program, Update
 from ..ir.walk import buffers, free_vars
 from .problem import factors_of, nests
 from .rows import Rows, rows

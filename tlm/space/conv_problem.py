@@ -15,7 +15,8 @@ from math import prod
 
 from ..ir.affine import affine
 from ..ir.combiners import COMBINERS
-from ..ir.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Program, Store, Update
+from ..ir.exprs import Cast, Const, Expr, Load, Op
+from ..ir.nodes import Buffer, For, Program, Store, Update
 from ..ir.walk import buffers
 from ..schedule.steps import Fuse, Step
 from .problem import Contraction, Elementwise, Operand, at_own_loops, chained, nests, strides_of

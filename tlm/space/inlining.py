@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache
 
-from ..ir.nodes import Load, Program, Store, Update
+from ..ir.exprs import Load
+from ..ir.nodes import Program, Store, Update
 from ..ir.walk import loads, statements, walk
 from ..schedule.steps import Inline, Step
 from .choice import Ask, Choice

@@ -14,7 +14,8 @@ from math import prod
 
 from ..ir.affine import affine
 from ..ir.dtypes import DType
-from ..ir.nodes import Alloc, Block, Buffer, Cast, Expr, For, Load, Op, Program, Stmt, Store, Update, Var
+from ..ir.exprs import Cast, Expr, Load, Op, Var
+from ..ir.nodes import Alloc, Block, Buffer, For, Program, Stmt, Store, Update
 from ..ir.walk import buffers, loads
 
 Nest = tuple[tuple[For, ...], Store | Update]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..ir.nodes import Program, Store, Update, Var
+from ..ir.exprs import Var
+from ..ir.nodes import Program, Store, Update
 from ..ir.walk import statements
 from .problem import Nest, nests
 from .stages import Stage, plain_nest, reads_of, stage_of, targets_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..ir.nodes import Cast, Const, Expr, Load, Op, Program, Store, Update, Var
+from ..ir.exprs import Cast, Const, Expr, Load, Op, Var
+from ..ir.nodes import Program, Store, Update
 from ..ir.walk import buffers, loads, walk
 from .problem import Nest, strides_of
 

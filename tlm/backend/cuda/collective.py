@@ -6,7 +6,7 @@ from math import prod
 
 from ...ir.affine import conjunction
 from ...ir.combiners import COMBINERS
-from ...ir.nodes import Var
+from ...ir.exprs import Var
 from ...lower.gpu_collective import WARP, Groups, groups
 from ...lower.gpu_tree import AXES, Collective
 from ..brackets import bare

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from ...errors import BackendError
-from ...ir.nodes import Const, Expr, For, Load, Stmt, const
+from ...ir.exprs import Const, Expr, Load, const
+from ...ir.nodes import For, Stmt
 from ...ir.walk import statements
 from ...lower.gpu_build import all_nodes
 from ...lower.gpu_descriptor import descriptor

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...errors import BackendError
-from ...ir.nodes import Expr, For, Load, Stmt, Var, const, op
+from ...ir.exprs import Expr, Load, Var, const, op
+from ...ir.nodes import For, Stmt
 from ...ir.simplify import simplify
 from ...ir.walk import free_vars, substitute
 from ...lower.gpu_vectors import divisor

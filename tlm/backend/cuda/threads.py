@@ -7,23 +7,8 @@ from dataclasses import replace
 from ...ir.affine import interval
 from ...ir.combiners import COMBINERS
 from ...ir.dtypes import DType
-from ...ir.nodes import (
-    Alloc,
-    Block,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    Op,
-    Prefetch,
-    Stmt,
-    Store,
-    Update,
-    Var,
-    const,
-)
+from ...ir.exprs import Cast, Const, Expr, Load, Op, Var, const
+from ...ir.nodes import Alloc, Block, For, If, Prefetch, Stmt, Store, Update
 from ...ir.simplify import simplify
 from ...ir.walk import free_vars, loads, substitute, walk
 from ...lower.gpu_vectors import Copy, copies, vector_width

@@ -10,7 +10,8 @@ from ...errors import BackendError
 from ...ir.affine import interval
 from ...ir.arithmetic import limits, scalar
 from ...ir.dtypes import DType, boolean, f32, f64, i64
-from ...ir.nodes import Buffer, Cast, Const, Expr, Load, Node, Op, Var
+from ...ir.exprs import Cast, Const, Expr, Load, Node, Op, Var
+from ...ir.nodes import Buffer
 from ...ir.walk import walk
 from ...lower.gpu_vectors import divisor, flat
 from ...schedule.access import Key, linear

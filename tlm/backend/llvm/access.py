@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir.dtypes import boolean
-from ...ir.nodes import Const, Expr, const
+from ...ir.exprs import Const, Expr, const
 from ...ir.simplify import simplify
 from ...ir.walk import free_vars, substitute
 from .memory import Linear, Mask, Memory, Place, Runtime, linear

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...ir.nodes import Cast, Expr, For, Load, Op, Store, Update
+from ...ir.exprs import Cast, Expr, Load, Op
+from ...ir.nodes import For, Store, Update
 from ...lower.dots import Dot, find
 from .access import Access, access
 from .types import memory_type, vector

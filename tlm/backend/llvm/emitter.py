@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ...ir.exprs import Load, Var
 from ...ir.names import SYMBOL_LETTERS
-from ...ir.nodes import Alloc, Block, Buffer, For, If, Load, Prefetch, Program, Stmt, Store, Update, Var
+from ...ir.nodes import Alloc, Block, Buffer, For, If, Prefetch, Program, Stmt, Store, Update
 from ...ir.walk import walk, writes
 from ...target import Target
 from . import team

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ir.combiners import COMBINERS
-from ...ir.nodes import Const, Load, Op, Prefetch, Stmt, Store, Update
+from ...ir.exprs import Const, Load, Op
+from ...ir.nodes import Prefetch, Stmt, Store, Update
 from .access import Access, SlotAccess, access
 from .memory import Code
 from .types import Known, scalar_type, value_type

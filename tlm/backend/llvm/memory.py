@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...ir.dtypes import DType
-from ...ir.nodes import Buffer, Const, Expr, Load, Op, Var
+from ...ir.exprs import Const, Expr, Load, Op, Var
+from ...ir.nodes import Buffer
 from ...ir.walk import walk
 from ...lower.memory import Layout
 from .arith import Arithmetic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ir.dtypes import DType, boolean, i64
-from ...ir.nodes import Cast, Const, Expr, Load, Op, Var
+from ...ir.exprs import Cast, Const, Expr, Load, Op, Var
 from .access import access
 from .memory import Code, Memory, linear
 from .types import Known, literal, mask_literal, scalar_type, splat_literal, value_type, vector

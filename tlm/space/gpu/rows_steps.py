@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from ...ir.nodes import Var
+from ...ir.exprs import Var
 from ...schedule.steps import (
     Bind,
     CacheWrite,
