@@ -192,6 +192,8 @@ class Function:
     def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0, stream: Any = None) -> None:
         assert self.device == self.machine.current, "a function of another device's module"
         assert shared_mem <= self.max_dynamic_shared_size_bytes
+        own = self.text.partition(f"\n{self.name}(")[2].partition("__global__")[0]
+        assert (shared_mem > 0) == ("extern __shared__" in own), "dynamic shared memory that is not used"
         launch = shim.Launch(self.name, grid, block, shared_mem, tuple(range(len(args))))
         self.machine.launch(self.text, launch, [int(a) for a in args], stream)
 

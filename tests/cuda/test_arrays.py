@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -12,8 +13,12 @@ from tests.cuda import shim
 from tests.cuda.fake_libraries import stream
 from tests.cuda.gpu_arrays import HOW, A, B, exact, whole
 from tests.ops.values import near
+from tlm.backend.cuda.emitter import emit
 from tlm.errors import ArgumentError, BackendError, DTypeError
+from tlm.space.decide import run
+from tlm.space.spaces import space_for
 
+BF16 = np.dtype(ml_dtypes.bfloat16)
 pytestmark = pytest.mark.skipif(bool(shim.missing()), reason=f"the shim needs {shim.missing()}")
 
 
@@ -75,6 +80,29 @@ def test_arrays_that_start_anywhere_take_code_without_vectors(machine):
     assert "float4" not in narrow
     with pytest.raises(ArgumentError, match="operand 0 starts at no multiple of 4 bytes"):
         tlm.ops.negative(machine.array(x, offset=2), **HOW)
+
+
+def test_code_without_vectors_is_launched_with_its_own_shared_memory(machine):
+    """With vectors, stages are filled ahead and need more memory than a text may declare; without, none."""
+    a, b = whole(64, 192, dtype=BF16), whole(192, 128, dtype=BF16, seed=1)
+    given, target = machine.array(a, offset=2), tlm.Target("sm_80")
+    wanted = {
+        "form": "matrix", "cta_m": 64, "cta_n": 128, "thread_m": 2, "thread_n": 8, "cta_k": 64,
+        "align": "swapped", "stages": 3,
+    }  # fmt: skip
+
+    def decide(choice, _):
+        value = wanted.get(choice.name)
+        return choice.values.index(value) if value in choice.values else 0
+
+    schedule = tlm.Schedule(tlm.ops.matmul.program(given, machine.array(b)))
+    schedule.apply(*run(space_for(schedule.program, target), decide).steps)
+    kernel = tlm.ops.matmul.kernel(given, machine.array(b), schedule=schedule, target=target)
+    plain = emit(kernel.program, target, vectors=False).kernels
+    assert max(x.shared_bytes for x in kernel.compiled.launches) > 0
+    assert max(x.shared_bytes for x in plain) == 0
+    for x in (given, machine.array(a)):
+        exact(kernel(x, machine.array(b)), (a.astype("f4") @ b.astype("f4")).astype(BF16))
 
 
 def test_out(machine):

@@ -60,6 +60,34 @@ def test_appending_after_a_torn_line_keeps_the_new_record(tmp_path: Path):
         assert jsonl.read(path).records[-1].choices == (77,)
 
 
+def parts(data, path=()):
+    """The place of every value inside of a JSON value."""
+    yield path
+    inside = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in inside:
+        yield from parts(value, (*path, key))
+
+
+def put(data, path, value):
+    data = json.loads(json.dumps(data))
+    inside = data
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = value
+    return data
+
+
+@pytest.mark.parametrize("odd", [10**400, -1, [], {}, "x", None], ids=str)
+def test_no_damaged_value_stops_the_reading(tmp_path: Path, odd):
+    """Every value of a record in turn becomes another: the line is read, or skipped and counted."""
+    path, data = tmp_path / "log", to_json(record())
+    lines = [json.dumps(put(data, where, odd)) for where in parts(data) if where]
+    path.write_text("\n".join(lines) + "\n")
+    loaded = jsonl.read(path, warn=False)
+    assert len(loaded.records) + sum(loaded.skipped.values()) == len(lines)
+    assert sum(loaded.skipped.values()) > len(lines) / 2
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

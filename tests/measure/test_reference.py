@@ -13,7 +13,7 @@ from tlm.ir.exprs import Cast, const, op
 from tlm.ir.interpret import interpret
 from tlm.ir.nodes import Program
 from tlm.measure import arrays
-from tlm.measure.bounds import Bounded
+from tlm.measure.bounds import RULES, Bounded
 from tlm.measure.reference import Expected, _grid, agrees, reference, worst
 
 from .helpers import matmul
@@ -142,6 +142,48 @@ def test_any_order_of_summation_is_within_the_bounds_and_a_missing_term_is_not(k
     assert agrees(a @ b, want)
     short = naive - a[:, :1] * b[:1]
     assert not agrees(short, want)
+
+
+@pytest.mark.parametrize("terms", [65_536, 1_000_003, 4_194_304])
+def test_a_missing_term_of_a_very_long_sum_is_seen(terms: int):
+    b = Builder("p")
+    x = b.input("A", (terms,), "f32")
+    b.reduce("s", (), over={"k": terms}, fn=lambda k: x[k], output=True)
+    program = b.build()
+    (a,) = given(program)
+    want = Expected(reference(program, [a])[0])
+    assert want.met_by(a.sum(dtype="f4"))
+    assert want.met_by(np.add.accumulate(a, dtype="f4")[-1])
+    last = np.flatnonzero(a)[-1]
+    assert not want.met_by(a[:last].sum(dtype="f4"))
+
+
+@pytest.mark.parametrize("k", [3072, 100_000])
+def test_products_of_exact_inputs_are_exact(k: int):
+    program = matmul(3, k, 5)
+    a, b = given(program)
+    want = Expected(reference(program, [a, b])[0])
+    got = (a.astype("f8") @ b.astype("f8")).astype("f4")
+    assert want.met_by(got)
+    assert not want.met_by(np.nextafter(got, np.float32(np.inf)))
+
+
+def test_f64_is_compared_in_f64():
+    third = np.array(1 / 3)
+    want = Expected(Bounded(third, np.array(1e-16)))
+    assert want.met_by(third)
+    assert not want.met_by(np.float64(np.float32(third)))
+    assert not want.met_by(np.nextafter(np.float32(third), np.float32(1)))
+    assert Expected(Bounded(third, np.array(1e-7))).met_by(np.float32(third))
+
+
+def test_a_step_may_be_missed_where_the_operands_are_not_exact():
+    near = Bounded(np.array(2.9999999999), np.array(1e-6))
+    want = RULES["floordiv"](near, Bounded(np.array(1.0)), 2.0**-24)
+    assert Expected(want).met_by(np.float32(3.0))
+    assert not Expected(RULES["floordiv"](Bounded(near.value), Bounded(np.array(1.0)), 2.0**-24)).met_by(
+        np.float32(3.0)
+    )
 
 
 def test_nan_and_infinity_must_be_where_they_should():

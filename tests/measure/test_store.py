@@ -15,7 +15,8 @@ import pytest
 
 import tlm
 from tlm.errors import RecordError, TlmWarning
-from tlm.measure.store import Store, fastest
+from tlm.measure.standing import fastest
+from tlm.measure.store import Store
 
 from .helpers import TARGET, failed, matmul, record
 
@@ -47,6 +48,42 @@ def test_best_prefers_what_was_timed_again():
     assert fastest([lucky, steady, *again]) is again[1]
     assert fastest([failed()]) is None
     assert fastest([record(cache="cold", seconds=(1e-9,)), steady]) is steady
+
+
+def test_importing_twice_adds_nothing(tmp_path: Path):
+    rows = [record(choices=(1,)), failed(choices=(2,), status="timeout"), record(choices=(1,), kind="final")]
+    with Store(tmp_path / "a") as store:
+        store.add(rows)
+        assert store.export_jsonl(tmp_path / "log") == store.export_jsonl(tmp_path / "log") == 3
+        assert store.import_jsonl(tmp_path / "log") == 0
+    with Store(tmp_path / "b") as store:
+        assert store.import_jsonl(tmp_path / "log") == 3
+        assert store.import_jsonl(tmp_path / "log") == 0
+        assert store.records() == rows
+
+
+def test_a_failed_commit_leaves_the_store_usable(tmp_path: Path):
+    class Failing:
+        """A connection whose first COMMIT meets a full disk."""
+
+        def __init__(self, db) -> None:
+            self.db, self.failures = db, 1
+
+        def execute(self, statement, *values):
+            if statement == "COMMIT" and self.failures:
+                self.failures = 0
+                raise sqlite3.OperationalError("database or disk is full")
+            return self.db.execute(statement, *values)
+
+        def __getattr__(self, name):
+            return getattr(self.db, name)
+
+    with Store(tmp_path / "s") as store:
+        store._db = Failing(store._db)
+        with pytest.raises(RecordError, match="disk is full"):
+            store.add([record()])
+        store.add([record(choices=(2,))])
+        assert [r.choices for r in store.records()] == [(2,)]
 
 
 def test_one_bad_record_stores_none_of_its_batch(tmp_path: Path):

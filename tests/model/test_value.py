@@ -16,11 +16,11 @@ from tlm.lang import features
 from tlm.lang.encode import prompt
 from tlm.model.fit import Group, fit
 from tlm.model.generate import generate
-from tlm.model.imagine import Effort, Imagination, imagine, imagined, mutate, weights
+from tlm.model.imagine import Effort, Imagination, imagine, imagined, weights
 from tlm.model.infer import Network
 from tlm.model.shapes import Shape, held_out, training
 from tlm.model.value import ValueModel
-from tlm.space.decide import Decided, at_random, replay, run
+from tlm.space.decide import Decided, at_random, changed, replay, run
 from tlm.space.spaces import space_for
 from tlm.target import Target
 
@@ -128,7 +128,7 @@ def test_mutants_differ_in_one_decision_first_and_are_legal():
     parent = run(space_for(program, TARGET), at_random(rng))
     first = set()
     for _ in range(40):
-        child = mutate(program, TARGET, parent, rng)
+        child = changed(space_for(program, TARGET), parent, rng)
         assert replay(space_for(program, TARGET), child.values).values == child.values
         pairs = zip(parent.values, child.values, strict=False)
         first.add(next(n for n, (a, b) in enumerate(pairs) if a != b))

@@ -10,7 +10,7 @@ import pytest
 
 import tlm
 from tests.ops.values import array, near, normal, wide
-from tlm.errors import ArgumentError, DTypeError
+from tlm.errors import ArgumentError, DTypeError, TlmWarning
 from tlm.ir.interpret import interpret
 from tlm.ir.verify import verify
 from tlm.ops.settings import Random
@@ -365,3 +365,35 @@ def test_small_powers_are_products():
     )
     assert "pow" not in str(program)
     assert "X[i] * (X[i] * X[i]) + X[i] * X[i]" in str(program)
+
+
+def test_programs_that_are_too_large_for_the_model_still_get_a_schedule():
+    """Of a stage with more loops than a prompt has room for the inner ones are told."""
+    a, b = np.ones((2, 1) * 12, "f4"), np.arange(2.0**12, dtype="f4").reshape((1, 2) * 12)
+    np.testing.assert_array_equal(tlm.ops.add(a, b, threads=1), a + b)
+
+
+def test_what_has_a_default_is_no_index():
+    @tlm.operator
+    def thrice(x):
+        for scale in (2.0, 3.0):
+            x = tlm.compute(x.shape, lambda i, j, x=x, scale=scale: x[i, j] * scale)
+        return tlm.sum(x.shape[:1], lambda i, j=0: x[i, j], over={"j": x.shape[1]})
+
+    np.testing.assert_array_equal(thrice(np.ones((3, 4), "f4"), threads=1), np.full(3, 24.0))
+    with pytest.raises(ArgumentError, match=r"takes 1 indices \(i\); its shape has 3 axes"):
+        tlm.operator(lambda x: tlm.compute((3, 4, 5), lambda i, x=x: x[i, 0]))(np.ones((3, 4), "f4"))
+
+
+def test_more_decisions_than_the_model_makes_fall_back_to_the_heuristic():
+    @tlm.operator
+    def chain(x):
+        n = x.shape[0]
+        for _ in range(36):
+            x = tlm.compute((n,), lambda i, x=x: x[i] * 0.5 + x[n - 1 - i] * 0.25)
+        return x
+
+    x = np.ones(64, "f4")
+    with pytest.warns(TlmWarning, match="at most 32 decisions.*schedule='heuristic' is used instead"):
+        got = chain(x, threads=1)
+    np.testing.assert_allclose(got, np.full(64, 0.75**36), rtol=1e-5)

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,47 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+def noisy(values, kind):
+    """Final timings are slower, each by another part."""
+    return smooth(values) * (1.0 if kind == "search" else 1.02 + 0.1 * hashed(values) / 2e-4)
+
+
+def test_a_finished_search_measures_nothing_when_it_is_asked_again(tmp_path: Path):
+    with Store(tmp_path / "s") as store:
+        before = find(Fake(noisy), trials=60, store=store)
+        again = Fake(noisy)
+        assert find(again, trials=60, store=store).best == before.best
+        assert again.calls == []
+
+
+def test_what_was_wrong_once_is_neither_found_nor_a_parent(tmp_path: Path):
+    with Store(tmp_path / "s") as store:
+        fake = Fake(smooth)
+        best = find(fake, trials=60, store=store).best
+        race = next(r for r in store.records() if r.choices == best)
+        store.add([replace(race, status="wrong", seconds=(), kind="final")])
+        result = find(Fake(smooth), trials=60, store=store)
+        assert result.best not in (None, best)
+        assert store.best(race.workload, TARGET.key).choices == result.best
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_interrupting_a_resumed_search_gives_what_it_has_found(tmp_path: Path):
+    with Store(tmp_path / "s") as store:
+        slow = find(Fake(lambda v: 1.0 + smooth(v)), trials=20, store=store)
+        fake = Fake(smooth)
+
+        def fails(values):
+            if len(fake.asked) > 10:
+                os.kill(os.getpid(), signal.SIGINT)
+            return "ok"
+
+        fake.fails = fails
+        result = find(fake, trials=10_000, store=store)
+        assert result.stopped == "interrupted"
+        assert result.seconds < 1.0 < slow.seconds
 
 
 @pytest.mark.usefixtures("interruptible")

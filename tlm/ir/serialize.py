@@ -242,7 +242,7 @@ class _Reader:
             case ["prefetch", name, indices, locality]:
                 kept_at = self._exprs(indices, depth)
                 return Prefetch(_word(name, "buffer name"), kept_at, _integer(locality, "locality", 0, 3))
-            case ["update", targets, indices, values, combiner, axes, bool(init)]:
+            case ["update", [_, *_] as targets, indices, [_, *_] as values, combiner, axes, bool(init)]:
                 return Update(
                     tuple([_word(t, "buffer name") for t in _list(targets, "targets", MAX_DEPTH)]),
                     self._exprs(indices, depth),

@@ -7,7 +7,7 @@ every loop around it: its extent, whether it reduces, and the stride with which 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -70,6 +70,9 @@ def prompt(program: Program, target: Target) -> Prompt:
     room = PROMPT_TOKENS - 1
     kept: set[int] = set()
     for n in sorted(range(len(stages)), key=lambda n: -stages[n].work):
+        if not kept and 1 + len(stages[n].axes) > room:
+            # The stage that takes the most time is always told of, of its loops the inner ones.
+            stages[n] = replace(stages[n], axes=stages[n].axes[1 - room :])
         if 1 + len(stages[n].axes) <= room:
             kept.add(n)
             room -= 1 + len(stages[n].axes)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import to_numpy
-from ..ir.nodes import Buffer, Program
+from ..ir.nodes import Buffer, Program, Update
+from ..ir.paths import loops_on, paths
 
 # Where numpy's arrays lie in the pages that malloc took for them. A vector of 64 bytes always crosses lines
 # there, which decides whether an operand is better copied: aligned arrays would hide it.
@@ -59,21 +60,31 @@ def allocate(buffer: Buffer) -> Guarded:
 
 def inputs(program: Program, seed: int = 0) -> list[Guarded]:
     """Random inputs. Floats are multiples of 1/8 up to 2: every dtype holds them, and f32 sums their products
-    exactly in any order up to 2**16 terms; integers are small."""
+    exactly in any order up to 2**16 terms; for longer sums they are -1, 0 and 1. Integers are small."""
     rng = np.random.default_rng([seed, len(program.inputs), *(b.size for b in program.inputs)])
+    most, parts = (16, 8) if _longest_sum(program) <= 1 << 16 else (1, 1)
     made = []
     for buffer in program.inputs:
         guarded = allocate(buffer)
         if buffer.dtype.is_float:
-            guarded.array[...] = (rng.integers(-16, 17, buffer.shape, dtype=np.int8) / np.float32(8)).astype(
-                guarded.array.dtype
-            )
+            values = rng.integers(-most, most + 1, buffer.shape, dtype=np.int8) / np.float32(parts)
+            guarded.array[...] = values.astype(guarded.array.dtype)
         elif buffer.dtype.kind == "bool":
             guarded.array[...] = rng.integers(0, 2, buffer.shape)
         else:
             guarded.array[...] = rng.integers(0 if buffer.dtype.kind == "uint" else -4, 5, buffer.shape)
         made.append(guarded)
     return made
+
+
+def _longest_sum(program: Program) -> int:
+    """Terms of the longest reduction."""
+    found = [
+        math.prod([loop.extent for loop in loops_on(path) if loop.var in path[-1].axes])
+        for path in paths(program.body, lambda s: isinstance(s, Update))
+        if isinstance(path[-1], Update)
+    ]
+    return max(found, default=1)
 
 
 def memory(program: Program) -> int:

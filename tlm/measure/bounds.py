@@ -24,10 +24,15 @@ _FUNCTION_ULPS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """`value` (float64, or exact integers), and how far from it a right kernel's result may be."""
+    """`value` (float64, or exact integers), and how far from it a right kernel's result may be.
+
+    `grain`: all values, and so all sums of them, are multiples of this power of two; 0 where none is known.
+    What is a multiple of the grain and small enough for the type is exact, in whatever order it is summed.
+    """
 
     value: Any
     error: Any = 0.0
+    grain: float = 0.0
 
 
 def unit(dtype: DType) -> float:
@@ -48,28 +53,47 @@ def rounding(v: Any, u: float, ulps: float = 1.0) -> Any:
     return ulps * (u * np.abs(v) + _LEAST.get(u, 0.0))
 
 
+def grain(values: np.ndarray) -> float:
+    """The largest power of two from 1/8 to 1 that all of `values` are multiples of; 0 where there is none."""
+    with np.errstate(all="ignore"):
+        eighths = np.asarray(values, np.float64) * 8.0
+        if not (np.isfinite(eighths).all() and (eighths == np.trunc(eighths)).all()):
+            return 0.0
+        return next(g / 8.0 for g in (8.0, 4.0, 2.0, 1.0) if not np.fmod(eighths, g).any())
+
+
+def exact(largest: Any, grain: float, u: float) -> bool:
+    """Whether multiples of `grain` up to `largest` in size are numbers of a type of unit roundoff `u`."""
+    return grain > 0.0 and bool(np.all(np.asarray(largest) <= grain / u))
+
+
 def rounded(x: Bounded, dtype: DType) -> Bounded:
     """`x` after a conversion to `dtype`."""
     u = unit(dtype)
-    return Bounded(x.value, x.error + rounding(x.value, u)) if u else x
+    return _settled(x.value, x.error, x.grain, u, rounding(x.value, u)) if u else x
+
+
+def _settled(value: Any, error: Any, grain: float, u: float, more: Any) -> Bounded:
+    """A result that is rounded by `more`, but where it is known to be exact."""
+    if not u:
+        return Bounded(value)
+    return Bounded(value, error if exact(np.abs(value), grain, u) else error + more, grain)
 
 
 def _add(a: Bounded, b: Bounded, u: float) -> Bounded:
     v = a.value + b.value
-    return Bounded(v, a.error + b.error + u * np.abs(v) if u else 0.0)
+    return _settled(v, a.error + b.error, min(a.grain, b.grain), u, u * np.abs(v))
 
 
 def _sub(a: Bounded, b: Bounded, u: float) -> Bounded:
     v = a.value - b.value
-    return Bounded(v, a.error + b.error + u * np.abs(v) if u else 0.0)
+    return _settled(v, a.error + b.error, min(a.grain, b.grain), u, u * np.abs(v))
 
 
 def _mul(a: Bounded, b: Bounded, u: float) -> Bounded:
     v = a.value * b.value
-    if not u:
-        return Bounded(v)
     moved = np.abs(a.value) * b.error + np.abs(b.value) * a.error + a.error * b.error
-    return Bounded(v, moved + rounding(v, u))
+    return _settled(v, moved, a.grain * b.grain, u, rounding(v, u))
 
 
 def _div(a: Bounded, b: Bounded, u: float) -> Bounded:
@@ -97,7 +121,8 @@ def _atan2(a: Bounded, b: Bounded, u: float) -> Bounded:
 
 
 def _where(c: Bounded, a: Bounded, b: Bounded, u: float) -> Bounded:
-    return Bounded(np.where(c.value, a.value, b.value), np.where(c.value, a.error, b.error) if u else 0.0)
+    error = np.where(c.value, a.error, b.error) if u else 0.0
+    return Bounded(np.where(c.value, a.value, b.value), error, min(a.grain, b.grain))
 
 
 def _steady(f: Callable[..., Any]) -> Callable[..., Bounded]:
@@ -108,7 +133,23 @@ def _steady(f: Callable[..., Any]) -> Callable[..., Bounded]:
         worst: Any = 0.0
         for x in operands if u else ():
             worst = np.maximum(worst, x.error)
-        return Bounded(f(*[x.value for x in operands]), worst)
+        return Bounded(f(*[x.value for x in operands]), worst, min([x.grain for x in operands]))
+
+    return rule
+
+
+def _stepped(f: Callable[[Any, Any], Any]) -> Callable[[Bounded, Bounded, float], Bounded]:
+    """A function of a quotient's whole part: where errors reach a step, both sides are right."""
+
+    def rule(a: Bounded, b: Bounded, u: float) -> Bounded:
+        v = f(a.value, b.value)
+        if not u:
+            return Bounded(v)
+        worst: Any = np.maximum(a.error, b.error)
+        for x in (a.value - a.error, a.value + a.error):
+            for y in (b.value - b.error, b.value + b.error):
+                worst = np.maximum(worst, np.abs(f(x, y) - v))
+        return Bounded(v, np.nan_to_num(worst, posinf=0.0) + rounding(v, u))
 
     return rule
 
@@ -145,7 +186,7 @@ RULES: dict[str, Callable[..., Bounded]] = {
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "fma": _fma, "pow": _pow, "atan2": _atan2,
     "where": _where, "minimum": _steady(np.minimum), "maximum": _steady(np.maximum),
     "abs": _steady(np.abs), "neg": _steady(np.negative),
-    "mod": _steady(np.mod), "rem": _steady(np.fmod), "floordiv": _steady(np.floor_divide),
+    "mod": _stepped(np.mod), "rem": _stepped(np.fmod), "floordiv": _stepped(np.floor_divide),
     "lt": _exact(np.less), "le": _exact(np.less_equal),
     "gt": _exact(np.greater), "ge": _exact(np.greater_equal),
     "eq": _exact(np.equal), "ne": _exact(np.not_equal), "not": _exact(np.invert),

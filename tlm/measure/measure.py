@@ -22,7 +22,7 @@ from .timer import Timer, Timing
 
 Clock = Callable[[Values], float]
 Watch = Callable[[int], bool]
-Sink = Callable[[list[Record]], None]
+Sink = Callable[[list[Record]], object]
 
 BATCH = 32
 MOST_BUILDERS = 8

@@ -36,6 +36,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 _LARGEST = 2**29
 _MOST_CHOICES, _MOST_REPEATS, _MOST_STEPS, _MOST_PARTS = 256, 1024, 1000, 20_000
 _LONGEST_MESSAGE = 2000
+_MOST_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +194,8 @@ def _seconds(values: Any, status: str) -> tuple[float, ...]:
     if not isinstance(values, list) or len(values) > _MOST_REPEATS:
         raise RecordError(f"seconds must be a list of at most {_MOST_REPEATS} numbers")
     for value in values:
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise RecordError(f"seconds must be positive finite numbers, got {str(value)[:40]!r}")
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < _MOST_SECONDS:
+            raise RecordError(f"seconds must be positive numbers below 1e9, got {str(value)[:40]!r}")
     if bool(values) != (status == "ok"):
         raise RecordError(f"status {status} with {len(values)} run times: only an ok record has them")
     return tuple(map(float, values))

@@ -20,7 +20,7 @@ from ..ir.dtypes import DType, to_numpy
 from ..ir.exprs import Cast, Const, Expr, Load, Op, Var
 from ..ir.nodes import Alloc, Block, For, If, Program, Stmt, Store, Update
 from ..ir.walk import buffers, free_vars
-from .bounds import RULES, Bounded, rounded, summed, unit
+from .bounds import RULES, Bounded, exact, grain, rounded, summed, unit
 
 Loops = tuple[For, ...]
 _LARGEST_GRID = 1 << 22
@@ -33,13 +33,14 @@ def reference(program: Program, inputs: Sequence[np.ndarray]) -> list[Bounded]:
     `inputs` are arrays of the program's shapes. Loops must be serial and every guard one-sided.
     """
     known: dict[str, Bounded] = {
-        b.name: Bounded(_wide(a, b.dtype)) for b, a in zip(program.inputs, inputs, strict=True)
+        b.name: Bounded(_wide(a, b.dtype), 0.0, grain(a) if b.dtype.is_float else 1.0)
+        for b, a in zip(program.inputs, inputs, strict=True)
     }
     dtypes = {name: b.dtype for name, b in buffers(program).items()}
     for buffer in buffers(program).values():
         if buffer.name not in known:
             kind = np.float64 if buffer.dtype.is_float else to_numpy(buffer.dtype)
-            known[buffer.name] = Bounded(np.zeros(buffer.shape, kind), np.zeros(buffer.shape))
+            known[buffer.name] = Bounded(np.zeros(buffer.shape, kind), np.zeros(buffer.shape), math.inf)
     with np.errstate(all="ignore"):
         _Run(known, dtypes).statement(program.body, (), ())
     return [known[b.name] for b in program.outputs]
@@ -50,34 +51,37 @@ class Expected:
 
     def __init__(self, want: Bounded) -> None:
         self.want = want
+        self._low = self._high = want.value
         # Two comparisons of float32 arrays are many times cheaper than arithmetic in float64.
-        kind = np.float32 if want.value.dtype.kind == "f" else want.value.dtype
-        with np.errstate(all="ignore"):
-            self._low = (
-                np.nextafter((want.value - want.error).astype(kind), kind(-np.inf))
-                if kind is np.float32
-                else want.value
-            )
-            self._high = (
-                np.nextafter((want.value + want.error).astype(kind), kind(np.inf))
-                if kind is np.float32
-                else want.value
-            )
+        if want.value.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                self._low = _narrowed(want.value - want.error, np.inf)
+                self._high = _narrowed(want.value + want.error, -np.inf)
 
     def met_by(self, got: np.ndarray) -> bool:
         """Whether an output lies within the bounds; NaN and infinities must be where they should be."""
+        if got.dtype == np.float64:
+            return agrees(got, self.want)
         narrow = got.astype(self._low.dtype, copy=False)
         return bool((narrow >= self._low).all() and (narrow <= self._high).all()) or agrees(got, self.want)
 
 
+def _narrowed(bound: np.ndarray, inside: float) -> np.ndarray:
+    """The float32 nearest to `bound` that is not beyond it, where the bounded range lies towards `inside`."""
+    near = np.asarray(bound, np.float32)
+    beyond = near < bound if inside > 0 else near > bound
+    return np.where(beyond, np.nextafter(near, np.float32(inside)), near)
+
+
 def agrees(got: np.ndarray, want: Bounded) -> bool:
     """`Expected.met_by` for one comparison."""
-    got = _wide_array(got)
+    wide = _wide_array(got)
     with np.errstate(all="ignore"):
-        close = (np.abs(got - want.value) <= want.error) & np.isfinite(want.value)
-        close |= got == want.value
+        close = (np.abs(wide - want.value) <= want.error) & np.isfinite(want.value)
+        # Rounded as the output is: what is too large for its type is infinite there.
+        close |= got == want.value.astype(got.dtype)
         if want.value.dtype.kind == "f":
-            close |= np.isnan(got) & np.isnan(want.value)
+            close |= np.isnan(wide) & np.isnan(want.value)
     return bool(close.all())
 
 
@@ -163,6 +167,7 @@ class _Run:
 
     def write(self, name: str, places: tuple[Any, ...], result: Bounded, mask: Any) -> None:
         target = self.known[name]
+        self.known[name] = replace(target, grain=min(target.grain, result.grain))
         if not places:
             np.copyto(target.value, result.value, where=mask)
             np.copyto(target.error, result.error, where=mask)
@@ -182,7 +187,7 @@ class _Run:
         for value, start in zip(values, identity, strict=True):
             whole = np.broadcast_to(np.where(mask, value.value, start.value), shape)
             error = np.broadcast_to(np.where(mask, value.error, 0.0), shape)
-            parts.append(Bounded(whole, error))
+            parts.append(Bounded(whole, error, value.grain))
         axes = [n for n, f in enumerate(loops) if f.var in update.axes]
         for axis in reversed(axes):
             parts = self.reduced(update.combiner, parts, axis, dtypes)
@@ -195,12 +200,13 @@ class _Run:
         u = unit(dtypes[0])
         if combiner == "sum" and u:
             (x,) = parts
-            extra = summed(x.value.shape[axis]) * u * np.abs(x.value).sum(axis)
-            return [Bounded(x.value.sum(axis), x.error.sum(axis) + extra)]
+            size = np.abs(x.value).sum(axis)
+            extra = 0.0 if exact(size, x.grain, u) else summed(x.value.shape[axis]) * u * size
+            return [Bounded(x.value.sum(axis), x.error.sum(axis) + extra, x.grain)]
         while (size := parts[0].value.shape[axis]) > 1:
             half = size // 2
             a, b, rest = (
-                [Bounded(*(np.take(y, span, axis) for y in (p.value, p.error))) for p in parts]
+                [Bounded(np.take(p.value, span, axis), np.take(p.error, span, axis), p.grain) for p in parts]
                 for span in (range(half), range(half, 2 * half), range(2 * half, size))
             )
             merged = self.merge(combiner, a, b, dtypes)
@@ -208,10 +214,11 @@ class _Run:
                 Bounded(
                     np.concatenate([m.value, r.value], axis),
                     np.concatenate([np.broadcast_to(m.error, m.value.shape), r.error], axis),
+                    min(m.grain, r.grain),
                 )
                 for m, r in zip(merged, rest, strict=True)
             ]
-        return [Bounded(np.take(p.value, 0, axis), np.take(p.error, 0, axis)) for p in parts]
+        return [Bounded(np.take(p.value, 0, axis), np.take(p.error, 0, axis), p.grain) for p in parts]
 
     def merge(
         self, combiner: str, a: list[Bounded], b: list[Bounded], dtypes: tuple[DType, ...]
@@ -237,26 +244,28 @@ class _Run:
         parts = []
         for x, fs in zip(factors, own, strict=True):
             b, shape = self.evaluate(x, _grid(fs)), tuple(f.extent for f in fs)
-            parts.append(Bounded(np.broadcast_to(b.value, shape), np.broadcast_to(b.error, shape)))
+            parts.append(Bounded(np.broadcast_to(b.value, shape), np.broadcast_to(b.error, shape), b.grain))
         subscripts = ["".join(label[f.var] for f in fs) for fs in own]
         target = "".join(label[v] for v in out)
         value = _einsum(subscripts, target, [p.value for p in parts])
         sizes = [np.abs(p.value) for p in parts]
         terms = math.prod(f.extent for f in loops if f.var in update.axes)
-        error = (summed(terms) + len(parts)) * u * _einsum(subscripts, target, sizes)
+        whole, step = _einsum(subscripts, target, sizes), math.prod(p.grain for p in parts)
+        error = whole * (0.0 if exact(whole, step, u) else (summed(terms) + len(parts)) * u)
         for n, p in enumerate(parts):
             if p.error.any():
                 error = error + _einsum(subscripts, target, [*sizes[:n], p.error, *sizes[n + 1 :]])
         place = tuple(int(i.value) if isinstance(i, Const) else slice(None) for i in update.indices)
-        self.known[update.targets[0]].value[place] = value
-        self.known[update.targets[0]].error[place] = error
+        held = self.known[update.targets[0]]
+        held.value[place], held.error[place] = value, error
+        self.known[update.targets[0]] = replace(held, grain=min(held.grain, step))
         return True
 
     def evaluate(self, expr: Expr, grid: dict[str, Any]) -> Bounded:
         match expr:
             case Const(value, dtype):
                 known = to_numpy(dtype).type(value)
-                return Bounded(np.float64(known) if dtype.is_float else known)
+                return Bounded(np.float64(known), 0.0, grain(known)) if dtype.is_float else Bounded(known)
             case Var(name):
                 return Bounded(grid[name])
             case Load(name, indices, _):
@@ -273,7 +282,7 @@ class _Run:
             return held
         # Both sides of a "where" are read here, and the one that is not picked may lie outside.
         at = tuple(np.clip(p, 0, max(n - 1, 0)) for p, n in zip(places, held.value.shape, strict=True))
-        return Bounded(held.value[at], held.error[at] if np.ndim(held.error) else held.error)
+        return Bounded(held.value[at], held.error[at] if np.ndim(held.error) else held.error, held.grain)
 
 
 def _grid(loops: Loops, start: int = 0) -> dict[str, Any]:
@@ -298,9 +307,8 @@ def _factors(value: Expr) -> list[Expr]:
 
 def _cast(x: Bounded, source: DType, dtype: DType) -> Bounded:
     if dtype.is_float:
-        wide = np.asarray(x.value).astype(np.float64)
-        exact = source.is_float and dtype.bytes >= source.bytes
-        return Bounded(wide, x.error) if exact else rounded(Bounded(wide, x.error), dtype)
+        wide = Bounded(np.asarray(x.value).astype(np.float64), x.error, x.grain if source.is_float else 1.0)
+        return wide if source.is_float and dtype.bytes >= source.bytes else rounded(wide, dtype)
     if source.is_float:
         info = np.iinfo(to_numpy(dtype)) if dtype.is_integer else None
         if info is None:

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from ..errors import RecordError
 from ..target import Target
 from . import jsonl
 from .record import MODELLED, VERSION, Record, from_json
+from .standing import fastest
 
 SCHEMA = 1
 _WAIT_SECONDS = 30.0
@@ -112,50 +113,49 @@ class Store:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+            self._db.execute("COMMIT")
+        finally:
+            # A commit that fails (a full disk) may leave the transaction open, or may have ended it.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
 
-    def add(self, records: Iterable[Record]) -> None:
-        """Store records, all or none. RecordError where one is an estimate, or is none in a store of them."""
+    def add(self, records: Iterable[Record], *, again: bool = True) -> int:
+        """Store records, all or none; returns how many. Without `again`, those only that are not here yet.
+
+        RecordError where one is an estimate, or is none in a store of them.
+        """
         rows = list(records)
         if not rows:
-            return
+            return 0
         if any((r.kind == MODELLED) != self.estimates for r in rows):
             takes = "estimates" if self.estimates else "measurements"
             raise RecordError(f"the store {self.path} takes only {takes}; none of these records was added")
         try:
             with self._transaction():
-                for record in rows:
-                    self._insert(record)
+                return sum([self._insert(record, again) for record in rows])
         except sqlite3.Error as e:
             raise RecordError(f"{len(rows)} records could not be written to {self.path}: {e}") from e
 
-    def _insert(self, record: Record) -> None:
+    def _insert(self, record: Record, again: bool) -> bool:
         target = Target.from_json(record.target).key
+        cells = {
+            "version": VERSION, "workload": record.workload, "target": target, "kind": record.kind,
+            "status": record.status, "cache": record.cache, "choices": _dump(record.choices),
+            "seconds": _dump(record.seconds), "message": record.message,
+            "versions": _dump(dict(record.versions)), "steps": _dump(record.steps),
+        }  # fmt: skip
+        same = " AND ".join(f"{name} = ?" for name in cells)
+        query = f"SELECT 1 FROM records WHERE {same} LIMIT 1"
+        if not again and self._db.execute(query, tuple(cells.values())).fetchone():
+            return False
         self._db.execute(
             "INSERT OR IGNORE INTO workloads VALUES (?, ?, ?)",
             (record.workload, record.name, _dump(record.program)),
         )
         self._db.execute("INSERT OR IGNORE INTO targets VALUES (?, ?)", (target, _dump(record.target)))
-        self._db.execute(
-            "INSERT INTO records (version, workload, target, kind, status, cache, choices, seconds, message,"
-            " versions, steps) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                VERSION,
-                record.workload,
-                target,
-                record.kind,
-                record.status,
-                record.cache,
-                _dump(record.choices),
-                _dump(record.seconds),
-                record.message,
-                _dump(dict(record.versions)),
-                _dump(record.steps),
-            ),
-        )
+        names, marks = ", ".join(cells), ", ".join("?" * len(cells))
+        self._db.execute(f"INSERT INTO records ({names}) VALUES ({marks})", tuple(cells.values()))
+        return True
 
     def load(self, workload: str | None = None, target: str | None = None) -> jsonl.Loaded:
         """Records in the order in which they were added, of one workload key or target key where given.
@@ -217,10 +217,11 @@ class Store:
         return len(records)
 
     def import_jsonl(self, path: str | Path) -> int:
-        """Add the good records of a file of JSON lines; returns how many. One warning counts the others."""
-        loaded = jsonl.read(path)
-        self.add(loaded.records)
-        return len(loaded.records)
+        """Add the good records of a file of JSON lines that are not here yet; returns how many.
+
+        One warning counts those that are not good.
+        """
+        return self.add(jsonl.read(path).records, again=False)
 
     def close(self) -> None:
         """Close the file; the store cannot be used after it."""
@@ -238,17 +239,6 @@ def default_path() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_data_dir("tlm")) / "records.sqlite"
-
-
-def fastest(records: Sequence[Record]) -> Record | None:
-    """The fastest of some records, or None where all failed.
-
-    The best of many first timings is lucky by a few percent, so records that were timed again in quiet
-    ("final") come before all others; the latest of them counts for each candidate.
-    """
-    good = [r for r in records if r.status == "ok" and r.cache == "warm"]
-    finals = {r.choices: r for r in good if r.kind == "final"}
-    return min(finals.values() or good, key=lambda r: r.score, default=None)
 
 
 def _dump(value: Any) -> str:

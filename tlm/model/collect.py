@@ -16,12 +16,12 @@ from ..ir import canonical
 from ..ir.nodes import Program
 from ..measure.measure import Measurer
 from ..measure.record import MODELLED, Record, Values
-from ..measure.store import Store, fastest
-from ..space.decide import Decide, Decided, at_random, replay, run
+from ..measure.standing import fastest
+from ..measure.store import Store
+from ..space.decide import Decide, Decided, at_random, changed, replay, run
 from ..space.spaces import space_for
 from ..target import Target, host
 from .fleet import Fleet
-from .imagine import mutate
 from .progress import Progress, silent
 from .shapes import COMMON, PRODUCTS, Families, Work, machines, training
 
@@ -106,7 +106,7 @@ def collect(
             for number, (shape, target) in enumerate(todo):
                 if seconds is not None and time.monotonic() - began > seconds:
                     break
-                if store.counts(canonical.key(shape.program()), target.key).statuses.total() >= 0.8 * trials:
+                if _tried(store, shape.program(), target) >= 0.8 * trials:
                     skipped += 1
                     continue
                 if active is None or active.target != target:
@@ -127,6 +127,11 @@ def collect(
             if active is not None:
                 active.close()
     return Summary(measured, skipped, programs, failures, time.monotonic() - began)
+
+
+def _tried(store: Store, program: Program, target: Target) -> int:
+    """Different candidates of a workload that the store knows and that its space offers today."""
+    return len(_replayed(program, target, store.records(canonical.key(program), target.key)))
 
 
 def _line(shape: Work, target: Target, records: Sequence[Record]) -> str:
@@ -190,7 +195,7 @@ def _first(program: Program, target: Target, heuristic: Decide | None, rng: Rand
         centre = run(space_for(program, target), heuristic)
         yield centre
         for _ in range(_NEIGHBOURS if centre.choices else 0):
-            yield mutate(program, target, centre, rng)
+            yield changed(space_for(program, target), centre, rng)
     while True:
         yield run(space_for(program, target), at_random(rng))
 
@@ -203,5 +208,5 @@ def _changed(
     parents = [known[r.choices] for r in good if known[r.choices].choices]
     while parents:
         for parent in parents:
-            yield mutate(program, target, parent, rng)
+            yield changed(space_for(program, target), parent, rng)
     yield from _first(program, target, None, rng)

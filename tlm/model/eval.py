@@ -159,6 +159,9 @@ def evaluate(
     chosen = shapes if isinstance(shapes, Sequence) else held_out()[:shapes]
     digests = {name: digest(path) for name, path in models.items()}
     about = {"models": digests, "trials": trials, "seed": seed, "target": machine.key, "processes": PROCESSES}
+    left_out = [name for name, way in (("search", search), ("heuristic", heuristic)) if way is None]
+    if left_out:
+        about["without"] = left_out
     if estimates:
         about["estimates"] = estimates
     path = Path(rows) if rows is not None else None

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ..ir.nodes import Program
 from ..lang.encode import Prompt, prompt, vectors
-from ..space.choice import Choice, Value
-from ..space.decide import Decided, at_random, run
+from ..space.choice import Value
+from ..space.decide import Decided, at_random, changed, run
 from ..space.spaces import space_for
 from ..target import Target
 from .data import Corpus, corpus
@@ -63,35 +63,6 @@ class Imagination:
     judged: int = 0
 
 
-def mutate(program: Program, target: Target, parent: Decided, rng: Random) -> Decided:
-    """The parent with one decision changed; later ones stay where they are still offered, else the nearest
-    number."""
-    place = rng.randrange(len(parent.choices))
-    wanted = dict(zip((choice.name for choice, _ in parent.choices), parent.values, strict=True))
-
-    def decide(choice: Choice, before: Sequence[tuple[Choice, int]]) -> int:
-        if len(before) < place:
-            return parent.choices[len(before)][1]
-        if len(before) == place:
-            other = rng.randrange(len(choice.options) - 1)
-            return other + (other >= parent.choices[place][1])
-        value = wanted.get(choice.name)
-        values = choice.values
-        if value in values:
-            return values.index(value)
-        if isinstance(value, int):
-            numbers = [
-                (abs(np.log((v + 0.5) / (value + 0.5))), n)
-                for n, v in enumerate(values)
-                if isinstance(v, int)
-            ]
-            if numbers:
-                return min(numbers)[1]
-        return rng.randrange(len(values))
-
-    return run(space_for(program, target), decide)
-
-
 def imagine(
     program: Program,
     target: Target,
@@ -109,8 +80,12 @@ def imagine(
         best = sorted(known.values(), key=lambda pair: -pair[1])[: effort.parents]
         if not best[0][0].choices:
             break
-        changed = [mutate(program, target, parent, rng) for parent, _ in best for _ in range(effort.children)]
-        _score(words, value, known, changed)
+        children = [
+            changed(space_for(program, target), parent, rng)
+            for parent, _ in best
+            for _ in range(effort.children)
+        ]
+        _score(words, value, known, children)
     return sorted(known.values(), key=lambda pair: -pair[1])[: effort.keep]
 
 

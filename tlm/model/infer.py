@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, RecordError
 from ..lang.encode import PROMPT_TOKENS
 from ..lang.vocabulary import CHOICE_INDEX
 from ..space.vocabulary import CHOICES
@@ -111,7 +111,7 @@ class Session:
         """
         c, made = self._net.config, self._made
         if made >= c.decisions:
-            raise ArgumentError(f"this model makes at most {c.decisions} decisions, the space asks for more")
+            raise RecordError(f"it makes at most {c.decisions} decisions, the space asks for more")
         x = self._before[numbers] + self._net.table("asked")[[CHOICE_INDEX[name] for name in asked]]
         x = x + self._net.table("position")[PROMPT_TOKENS + made]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,8 @@ from ..ir.regions import regions
 from ..ir.serialize import from_json
 from ..lang import features
 from ..lang.encode import Prompt, prompt, vectors
-from ..measure.record import MODELLED, Record, Values
+from ..measure.record import MODELLED, Record
+from ..measure.standing import counting, times
 from ..measure.store import Store
 from ..schedule.steps import apply
 from ..space.decide import Decided, replay
@@ -88,22 +88,20 @@ def read(
         program, target = from_json(group[0].program), Target.from_json(group[0].target)
         if not keep(program):
             continue
-        good = [r for r in group if r.status == "ok" and r.cache == "warm"]
-        unused += len(group) - len(good)
-        best = _times(good)
-        programs, times = [], []
-        for values, time in best.items():
+        unused += len(group) - len(counting(group))
+        programs, seconds = [], []
+        for values, time in times(group).items():
             try:
                 decided = replay(space_for(program, target), values)
             except RecordError:
                 unused += 1
                 continue
             programs.append(decided)
-            times.append(time)
+            seconds.append(time)
         if programs:
             words = prompt(program, target)
-            seconds = np.array(times) + joining(program, target, programs, times)
-            found.append(Workload(program, target, words, tuple(programs), seconds))
+            whole = np.array(seconds) + joining(program, target, programs, seconds)
+            found.append(Workload(program, target, words, tuple(programs), whole))
     return found, unused
 
 
@@ -118,26 +116,6 @@ def joining(
     cost[near] = [JOIN_SECONDS * regions(apply(program, programs[n].steps).body) for n in near]
     cost[[n for n in range(len(times)) if n not in set(near)]] = cost.max()
     return cost
-
-
-def _times(records: Sequence[Record]) -> dict[Values, float]:
-    """Seconds of each program, on one scale.
-
-    What was timed again in many rounds ("final") counts for itself. The machine may have been slower or
-    faster then: the others are scaled by what the programs in both sessions say, without those that were
-    picked for their first times, as these were lucky.
-    """
-    finals, first = dict[Values, list[float]](), dict[Values, float]()
-    for r in records:
-        if r.kind == "final":
-            finals.setdefault(r.choices, []).append(r.score)
-        else:
-            first[r.choices] = min(r.score, first.get(r.choices, np.inf))
-    again = {values: median(times) for values, times in finals.items()}
-    ranked = sorted(again.keys() & first.keys(), key=lambda values: first[values])
-    ratios = [again[values] / first[values] for values in ranked[len(ranked) // 2 :]]
-    scale = median(ratios) if ratios else 1.0
-    return {values: time * scale for values, time in first.items()} | again
 
 
 def fastest(workloads: Sequence[Workload], tau: float) -> Corpus:

@@ -213,7 +213,9 @@ def _parameters(
         kinds = inspect.signature(fn).parameters.values()
     except ValueError:  # some functions written in C
         return None
-    names = [p.name for p in kinds if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    plain = [p for p in kinds if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    # `lambda i, x=x: ...` keeps the x of a loop: what has a default is no index where others suffice.
+    names = [p.name for p in plain if len(plain) == count or p.default is p.empty]
     if [p for p in kinds if p.kind == p.VAR_POSITIONAL]:
         return None
     if len(names) != count:

@@ -23,6 +23,7 @@ from ..lang.encode import prompt as encode
 from ..lang.features import matrix
 from ..measure.measure import Watch
 from ..measure.record import Record, Values
+from ..measure.standing import fastest
 from ..measure.store import Store
 from ..space.choice import Space
 from ..space.decide import Decided, run
@@ -133,7 +134,9 @@ class _Search:
         self.key = workload_key(program)
         self.known: dict[Values, Decided] = {}
         self.scores: dict[Values, float] = {}
-        self.finals: dict[Values, float] = {}
+        self.finals: set[Values] = set()
+        self.disproved: set[Values] = set()
+        self.records: list[Record] = []
         self.waiting: list[Decided] = []
         self.result = Result()
         self.interrupted: Callable[[], bool] = lambda: False
@@ -170,9 +173,14 @@ class _Search:
     def _learn(self, record: Record, decided: Decided) -> None:
         values = record.choices
         self.known[values] = decided
+        self.records.append(record)
         self.scores[values] = min(record.score, self.scores.get(values, math.inf))
+        if record.status == "wrong":
+            self.disproved.add(values)
+        if values in self.disproved:
+            self.scores[values] = math.inf
         if record.kind == "final":
-            self.finals[values] = record.score
+            self.finals.add(values)
 
     @property
     def best(self) -> float:
@@ -243,7 +251,7 @@ class _Search:
 
     def finish(self) -> None:
         """Time the fastest again, and say which one is best."""
-        ranked = sorted(self.scores, key=lambda v: self.finals.get(v, self.scores[v]))
+        ranked = sorted(self.scores, key=lambda v: self.scores[v])
         top = [v for v in ranked[:TOP] if math.isfinite(self.scores[v])]
         again = [v for v in top if v not in self.finals]
         if again and not self.interrupted():
@@ -254,11 +262,9 @@ class _Search:
                     self.program, again, kind="final", thorough=True, watch=self._watch_again
                 )
             self._keep(records, [self.known[v] for v in again])
-        finals = {v: s for v, s in self.finals.items() if math.isfinite(s)}
-        times = finals or self.scores
-        best = min(times, key=lambda v: times[v], default=None)
-        if best is not None and math.isfinite(times[best]):
-            self.result.best, self.result.seconds = best, times[best]
+        best = fastest(self.records)
+        if best is not None:
+            self.result.best, self.result.seconds = best.choices, best.score
 
     def _late(self, more: float = 0.0) -> bool:
         return self.seconds is not None and self.now() - self.start >= self.seconds + more

@@ -12,7 +12,7 @@ from ..lang.encode import Prompt
 from ..lang.features import matrix
 from ..measure.record import Values
 from ..space.choice import Space
-from ..space.decide import Decided, at_random, repair, replay, run
+from ..space.decide import Decided, at_random, changed, places, repair, replay, run
 from .cost import CostModel
 
 POPULATION = 72
@@ -39,22 +39,15 @@ class Proposer:
 
     def mutated(self, parent: Decided) -> Decided:
         """`parent` with one answer changed; later answers stay where they are still offered."""
-        if not parent.choices:
-            return parent
-        at = self._rng.randrange(len(parent.choices))
-        wanted = [(choice.name, choice.options[index].value) for choice, index in parent.choices]
-        choice, index = parent.choices[at]
-        other = (index + self._rng.randrange(1, len(choice.options))) % len(choice.options)
-        wanted[at] = (choice.name, choice.options[other].value)
-        return repair(self._space(), wanted, self._rng)
+        return changed(self._space(), parent, self._rng) if parent.choices else parent
 
     def crossed(self, a: Decided, b: Decided) -> Decided:
         """Each answer from one of two parents."""
-        theirs = {choice.name: choice.options[index].value for choice, index in b.choices}
-        wanted = []
-        for choice, index in a.choices:
-            mine = choice.options[index].value
-            wanted.append((choice.name, theirs.get(choice.name, mine) if self._rng.random() < 0.5 else mine))
+        theirs = dict(zip(places(choice.name for choice, _ in b.choices), b.values, strict=True))
+        wanted = [
+            (place[0], theirs.get(place, mine) if self._rng.random() < 0.5 else mine)
+            for place, mine in zip(places(choice.name for choice, _ in a.choices), a.values, strict=True)
+        ]
         return repair(self._space(), wanted, self._rng)
 
     def fresh(self, count: int, seen: Collection[Values]) -> list[Decided]:

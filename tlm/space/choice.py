@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ParamSpec
 
+from ..errors import ArgumentError
 from ..schedule.steps import Step
 
 P = ParamSpec("P")
@@ -53,7 +54,13 @@ def question(name: str) -> Callable[[Callable[P, list[Option]]], Callable[P, Ask
     def wrap(options: Callable[P, list[Option]]) -> Callable[P, Ask]:
         @lru_cache(maxsize=1024)
         def choice(*args: P.args, **kwargs: P.kwargs) -> Choice:
-            return Choice(name, tuple(options(*args, **kwargs)))
+            made = tuple(options(*args, **kwargs))
+            if not made:
+                raise ArgumentError(
+                    f"no answer to {name!r} is within the target's figures: it has too few registers, too"
+                    " little memory or too few threads for this program"
+                )
+            return Choice(name, made)
 
         def asked(*args: P.args, **kwargs: P.kwargs) -> Ask:
             one = choice(*args, **kwargs)  # type: ignore[arg-type]  # lru_cache asks for hashables

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -96,15 +97,31 @@ def replay(space: Space, values: Sequence[Value]) -> Decided:
     return decided
 
 
+Place = tuple[str, int]
+"""A question by its name, and how many of that name came before it."""
+
+
+def places(names: Iterable[str]) -> list[Place]:
+    """The places of questions that are asked in this order."""
+    seen: Counter[str] = Counter()
+    out = []
+    for name in names:
+        out.append((name, seen[name]))
+        seen[name] += 1
+    return out
+
+
 def repair(space: Space, wanted: Sequence[tuple[str, Value]], rng: Random) -> Decided:
     """Follow the wanted answers (choice name, value) where offered, else the nearest number, else at random.
 
-    Answers are matched by name, so a change early in a sentence keeps later answers that still make sense.
+    Answers are matched by place, so a change early in a sentence keeps later answers that still make sense.
     """
-    by_name: dict[str, Value] = dict(wanted)
+    answers = dict(zip(places(name for name, _ in wanted), (value for _, value in wanted), strict=True))
+    asked: Counter[str] = Counter()
 
     def decide(choice: Choice, _: Picked) -> int:
-        value = by_name.get(choice.name)
+        value = answers.get((choice.name, asked[choice.name]))
+        asked[choice.name] += 1
         if value in choice.values:
             return choice.values.index(value)
         numbers = [(i, v) for i, v in enumerate(choice.values) if isinstance(v, int)]
@@ -113,3 +130,13 @@ def repair(space: Space, wanted: Sequence[tuple[str, Value]], rng: Random) -> De
         return rng.randrange(len(choice.options))
 
     return run(space, decide)
+
+
+def changed(space: Space, parent: Decided, rng: Random) -> Decided:
+    """`parent` with one answer changed; later answers stay where they are still offered."""
+    wanted = [(choice.name, choice.options[index].value) for choice, index in parent.choices]
+    at = rng.randrange(len(wanted))
+    choice, index = parent.choices[at]
+    other = (index + rng.randrange(1, len(choice.options))) % len(choice.options)
+    wanted[at] = (choice.name, choice.options[other].value)
+    return repair(space, wanted, rng)

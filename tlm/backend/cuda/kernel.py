@@ -19,6 +19,8 @@ from .stats import Stats
 _ALIGNMENT = 16
 # Scratch arrays start where allocations of CUDA do.
 _SPACING = 256
+_Loaded = list[tuple[Launch, Any]]
+"""What a device runs in turn: launches with their functions."""
 
 
 class Kernel:
@@ -40,7 +42,7 @@ class Kernel:
         """Memory that captured graphs use, which lives as long as the kernel does."""
         self._offsets = tuple(accumulate(sizes, initial=0))[: len(sizes)]
         self._lock = threading.Lock()
-        self._loaded: dict[tuple[int, bool], Any] = {}
+        self._loaded: dict[tuple[int, bool], _Loaded] = {}
 
     @property
     def source(self) -> str:
@@ -122,29 +124,31 @@ class Kernel:
         """Launch on the current `device`, on pointers, without checks. `room`: `workspace` bytes of scratch,
         which later work of the same stream may use again."""
         unaligned = self.emitted.aligned and any(p % _ALIGNMENT for p in pointers)
-        functions = self._loaded.get((device, unaligned)) or self._load(cupy, device, unaligned)
+        loaded = self._loaded.get((device, unaligned)) or self._load(cupy, device, unaligned)
         whole = [*pointers, *[room + offset for offset in self._offsets]]
-        for launch, function in zip(self.launches, functions, strict=True):
+        for launch, function in loaded:
             arguments = tuple([np.uintp(whole[n]) for n in launch.parameters])
             function(launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes, stream=stream)
 
-    def _load(self, cupy: Any, device: int, unaligned: bool) -> list[Any]:
-        """The functions of the cubin on the current device; of one without vectors where arrays need it."""
+    def _load(self, cupy: Any, device: int, unaligned: bool) -> _Loaded:
+        """What to launch on the current device; code without vectors where arrays need it, which keeps
+        its buffers in shared memory in its own way."""
         with self._lock:
             if (device, unaligned) not in self._loaded:
-                cubin = self.cubin
+                cubin, launches = self.cubin, self.launches
                 if unaligned:
                     from .compiler import binary
 
-                    cubin = binary(emit(self.program, self.target, vectors=False), self.target)[0]
+                    source = emit(self.program, self.target, vectors=False)
+                    cubin, launches = binary(source, self.target)[0], source.kernels
                 module = cupy.cuda.function.Module()
                 module.load(cubin)
-                functions = [module.get_function(x.name) for x in self.launches]
-                for launch, function in zip(self.launches, functions, strict=True):
+                loaded = [(x, module.get_function(x.name)) for x in launches]
+                for launch, function in loaded:
                     if launch.shared_bytes > STATIC_SHARED:
                         function.max_dynamic_shared_size_bytes = launch.shared_bytes
-                self._loaded[device, unaligned] = functions
-        return self._loaded[device, unaligned]  # type: ignore[no-any-return]
+                self._loaded[device, unaligned] = loaded
+        return self._loaded[device, unaligned]
 
     def __repr__(self) -> str:
         return f"<Kernel {self.program.name} for {self.target.name}, {len(self.cubin)} bytes of code>"
