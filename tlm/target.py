@@ -137,7 +137,10 @@ class Target:
             raise ArgumentError(
                 f"Target has no figure {sorted(unknown)}; it has {[f.name for f in fields(Target)]}"
             )
-        base["features"] = tuple(sorted(base["features"]))
+        given = base["features"]
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise ArgumentError(f"Target.features are several of LLVM's feature names, got {given!r}")
+        base["features"] = tuple(sorted(given, key=str))
         for key, value in ({"name": name} | base).items():
             object.__setattr__(self, key, value)
         _check(self)
@@ -203,6 +206,8 @@ class Target:
 
 
 def _figures(name: str) -> dict[str, Any]:
+    if not isinstance(name, str):
+        raise ArgumentError(f"Target(name): the name is a string, got {name!r}")
     if name == "cpu":
         return asdict(host())
     if name not in _PRESETS:
@@ -228,6 +233,14 @@ def _check(target: Target) -> None:
         raise ArgumentError(f"Target.isa of a CPU is one of {', '.join(_LEVELS)}, got {target.isa!r}")
     if not all(isinstance(f, str) and f.replace(".", "").isalnum() for f in target.features):
         raise ArgumentError(f"Target.features are LLVM feature names such as 'avx2', got {target.features!r}")
+    if not isinstance(target.fma, bool):
+        raise ArgumentError(f"Target.fma is True or False, got {target.fma!r}")
+    missing = sorted(set(_PRESETS[target.isa]["features"]) - set(target.features)) if not gpu else []
+    if missing:
+        raise ArgumentError(
+            f"Target.features of a CPU of level {target.isa} lack {', '.join(missing)}; those of"
+            f" tlm.Target({target.isa!r}) are all that the level has"
+        )
 
 
 def gpu_architectures() -> tuple[int, ...]:
@@ -294,21 +307,26 @@ def available_threads(root: Path = Path("/")) -> int:
 
 def cgroup_quota(root: Path = Path("/")) -> float | None:
     """The tightest quota, in CPUs, of this process's control group and those above it (versions 1, 2)."""
+    return min([q for q in map(_quota, control_groups("cpu", root)) if q is not None], default=None)
+
+
+def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
+    """Folders of this process's control group for "cpu" or "memory" and of those above it (versions 1, 2)."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
-        return None
-    quotas = []
+        return []
+    found: list[Path] = []
     for line in lines:
         number, controllers, path = (*line.split(":", 2), "", "")[:3]
         base = root / "sys/fs/cgroup"
-        if number != "0" and "cpu" in controllers.split(","):
-            base = base / "cpu"
+        if number != "0" and controller in controllers.split(","):
+            base = base / controller
         elif number != "0":
             continue
         parts = [p for p in path.split("/") if p and p != ".."]
-        quotas += [_quota(base.joinpath(*parts[:depth])) for depth in range(len(parts) + 1)]
-    return min((q for q in quotas if q is not None), default=None)
+        found += [base.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
+    return found
 
 
 def _quota(group: Path) -> float | None:

@@ -103,11 +103,14 @@ def test_what_needs_more_memory_than_there_is_is_refused(monkeypatch: pytest.Mon
 
 def test_free_memory(tmp_path: Path):
     assert free_memory(tmp_path) is None
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    own = tmp_path / "sys/fs/cgroup/mine"
+    (tmp_path / "proc/self").mkdir(parents=True)
+    own.mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:   8000 kB\n")
-    for limit, want in (("max", 8000 << 10), ("1024", 1024), (str(1 << 40), 8000 << 10)):
-        (tmp_path / "sys/fs/cgroup/memory.max").write_text(f"{limit}\n")
+    (tmp_path / "proc/self/cgroup").write_text("0::/mine\n")
+    (own / "memory.current").write_text("1000\n")
+    for limit, want in (("max", 8000 << 10), ("5096", 4096), (str(1 << 40), 8000 << 10), ("500", 0)):
+        (own / "memory.max").write_text(f"{limit}\n")
         assert free_memory(tmp_path) == want
 
 

@@ -79,7 +79,7 @@ def save(directory: str | os.PathLike[str], ahead: Ahead) -> Path:
     if ahead.target.kind != "cpu":
         raise BackendError(f"only kernels for CPUs are saved as object files, not for {ahead.target.name}")
     check_name(ahead.name)
-    final = _path(directory)
+    final = _path(directory).resolve()
     files = {
         f"{ahead.name}.o": ahead.code,
         f"{ahead.name}.h": header(ahead).encode(),
@@ -153,17 +153,24 @@ def _start(path: Path) -> bytes:
 
 def _replace(made: Path, final: Path) -> None:
     """Put `made` at `final`; what was there is gone only when the new one is in place."""
+    if final.is_dir() and final.samefile(Path.cwd()):
+        # The folder in which this process works is not exchanged, as the process would stay in the old one.
+        for path in made.iterdir():
+            os.replace(path, final / path.name)
+        return
     if not (final.is_dir() and any(final.iterdir())):
         os.replace(made, final)
         return
     old = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name}."))
-    os.replace(final, old)
     try:
-        os.replace(made, final)
-    except OSError:
-        os.replace(old, final)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        os.replace(final, old)
+        try:
+            os.replace(made, final)
+        except OSError:
+            os.replace(old, final)
+            raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def header(ahead: Ahead) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -49,10 +50,15 @@ def write_whole(path: Path, data: bytes) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+    except OSError:
+        return False
+    try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         os.replace(temporary, path)
     except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
         return False
     return True
 
@@ -80,9 +86,10 @@ def load(key: str, part: str = OBJECTS) -> bytes | None:
     path = directory(part) / key
     try:
         data = path.read_bytes()
-        os.utime(path)
     except OSError:
         return None
+    with suppress(OSError):  # of a folder that may only be read
+        os.utime(path)
     body = data[len(_MAGIC) + 32 :]
     if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != data[len(_MAGIC) : len(_MAGIC) + 32]:
         return None
@@ -111,5 +118,6 @@ def trim(limit: int) -> None:
     for _, size, path in sorted(found):
         if total <= limit:
             return
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()
         total -= size

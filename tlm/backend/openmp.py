@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from contextlib import suppress
 from functools import cache
 
 from .turns import short_turns
@@ -124,7 +125,8 @@ def acquire(threads: int) -> bool:
             return False
         team.owner, team.placed = me, 0
     if _CAN_PLACE:
-        _place(team, threads)
+        with suppress(OSError):  # some containers forbid it: the system places the threads then
+            _place(team, threads)
     return True
 
 
@@ -132,7 +134,8 @@ def release() -> None:
     """Give the right to start regions back."""
     allowed, _team.allowed = _team.allowed, None
     if allowed is not None:
-        os.sched_setaffinity(0, allowed)
+        with suppress(OSError):  # the CPUs of this process are others by now
+            os.sched_setaffinity(0, allowed)
     _team.lock.release()
 
 

@@ -124,6 +124,8 @@ def bench(
         if not as_json:
             print(row.text(), flush=True)
     print(json.dumps([r.to_json() for r in rows]) if as_json else summary(rows))
+    if not all(r.right for r in rows):
+        raise typer.Exit(1)
 
 
 @app.command()

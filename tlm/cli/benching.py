@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
+from .running import tolerance
 from .timing import paired, relative_error
 from .workload import check_memory, workload
 
@@ -25,7 +26,8 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One shape: seconds of one call, numpy's over ours, and the largest relative error."""
+    """One shape: seconds of one call, numpy's over ours, the largest relative error, and whether rounding
+    explains it."""
 
     shape: tuple[int, ...]
     seconds: float
@@ -33,12 +35,14 @@ class Row:
     ratio: float
     gflops: float
     error: float
+    right: bool
 
     def text(self) -> str:
         name = "x".join(map(str, self.shape))
         return (
             f"{name:>16} tlm {self.seconds * 1e6:10.1f} us  numpy {self.numpy_seconds * 1e6:10.1f} us  "
             f"numpy/tlm {self.ratio:6.3f}  {self.gflops:7.1f} GFLOP/s  error {self.error:.1e}"
+            f"{'' if self.right else ' WRONG'}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -69,7 +73,8 @@ def versus_numpy(shape: Sequence[int], schedule: str, threads: int | None, secon
         lambda: op(a, b, out=out, schedule=schedule, threads=threads), work.numpy([a, b]), seconds=seconds
     )
     flops = 2.0 * math.prod(shape)
-    return Row(tuple(shape), times.ours, times.theirs, times.ratio, flops / times.ours / 1e9, error)
+    right = error <= tolerance(work)
+    return Row(tuple(shape), times.ours, times.theirs, times.ratio, flops / times.ours / 1e9, error, right)
 
 
 def summary(rows: Sequence[Row]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -63,10 +64,11 @@ def examine() -> dict[str, Any]:
 
 
 def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+    """The version of a library; CuPy comes under a name for each version of CUDA."""
+    for distribution in (name, *(("cupy-cuda13x", "cupy-cuda12x") if name == "cupy" else ())):
+        with suppress(PackageNotFoundError):
+            return version(distribution)
+    return "not installed"
 
 
 def _older(found: str, wanted: str) -> bool:

@@ -55,7 +55,7 @@ def search(
     from .workload import workload
 
     work, goal = workload(op, extents or (), dtype, activation), machine(target, threads)
-    program = work.ours().program(*work.operands(), **work.options)
+    program = work.ours().program(*work.specs(), **work.options)
     modelled = evidence_of(goal) == "modelled"
     opened = nullcontext() if modelled else Store(store_path(store))
     with opened as kept, judge(goal) as measurer, progress() as show:

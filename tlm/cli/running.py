@@ -65,7 +65,7 @@ def _time(seconds: float) -> str:
 def kernel_of(work: Workload, schedule: str, target: str, threads: int | None) -> Kernel:
     """The compiled operator of a workload."""
     made: Kernel = work.ours().kernel(
-        *work.operands(), schedule=schedule, target=target, threads=threads, **work.options
+        *work.specs(), schedule=schedule, target=target, threads=threads, **work.options
     )
     return made
 

@@ -13,8 +13,17 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..ir.dtypes import from_numpy, to_numpy
+from ..target import control_groups
 
 _LIMIT = 1 << 34
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What an array of this shape and dtype looks like to an operator that only compiles."""
+
+    shape: tuple[int, ...]
+    dtype: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,11 @@ class Workload:
         if dtype.is_float:
             return [rng.standard_normal(s, dtype=np.float32).astype(to_numpy(dtype)) for s in shapes]
         return [rng.integers(0, 3, s).astype(to_numpy(dtype)) for s in shapes]
+
+    def specs(self) -> list[Operand]:
+        """Shapes and dtypes alone, for what does not run."""
+        dtype = to_numpy(from_numpy(self.dtype))
+        return [Operand(s, dtype) for s in _SHAPES[self.op](self.extents)]
 
     def ours(self) -> Any:
         """The operator of tlm.ops."""
@@ -114,10 +128,20 @@ def free_memory(root: Path = Path("/")) -> int | None:
         found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
     except (OSError, ValueError, IndexError):
         return None
-    # There is no such file without a container, and no number in it without a limit.
-    with suppress(OSError, ValueError):
-        found.append(int((root / "sys/fs/cgroup/memory.max").read_text()))
+    found += [left for left in map(_left, control_groups("memory", root)) if left is not None]
     return min(found, default=None)
+
+
+def _left(group: Path) -> int | None:
+    """Bytes that a control group may still use; None where it has no limit."""
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        # There is no such file without a container, and no number in it without a limit.
+        with suppress(OSError, ValueError):
+            return max(0, int((group / limit).read_text()) - int((group / used).read_text()))
+    return None
 
 
 def _matmul_shapes(extents: Sequence[int]) -> list[tuple[int, ...]]:

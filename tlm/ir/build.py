@@ -21,9 +21,10 @@ from .dtypes import DType, from_numpy, i64
 from .exprs import Expr, Load, Node, Var, const, converted
 from .formula import equality, running, writing
 from .inside import clamped
-from .names import apart
+from .names import apart, fresh
 from .nodes import Alloc, Buffer, For, Program, Stmt, Store, Update, block
 from .walk import deeper, written_out
+from .walk import loops as loops_of
 
 MAX_OPERATIONS = 100_000
 """Operations of a formula, written out."""
@@ -252,7 +253,12 @@ class Builder:
 
     def _loop_names(self, stage: str, axes: tuple[str, ...]) -> tuple[str, ...]:
         # The first stage keeps short names, because it is most often the only one.
-        return axes if not self._stages else tuple([f"{stage}_{a}" for a in axes])
+        if not self._stages:
+            return axes
+        taken = [loop.var for s in self._stages for loop in loops_of(s)]
+        for a in axes:
+            taken.append(fresh(f"{stage}_{a}", taken))
+        return tuple(taken[len(taken) - len(axes) :])
 
 
 def default_axes(rank: int) -> tuple[str, ...]:

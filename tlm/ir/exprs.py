@@ -241,9 +241,12 @@ def binary(name: str, a: object, b: object) -> Op:
 
 
 def power(x: object, y: object) -> Expr:
-    """x to the power of y; whole numbers up to 8 as exponent become products, by squaring."""
+    """x to the power of y; small whole numbers as exponent become products, by squaring.
+
+    Of floats those up to 4, as more products round too often; of integers those up to 8.
+    """
     base, exponent = together(x, y)
-    if not isinstance(exponent, Const) or exponent.value not in range(9):
+    if not isinstance(exponent, Const) or exponent.value not in range(5 if base.dtype.is_float else 9):
         return op("pow", base, exponent)
     out: Expr | None = None
     left, square = int(exponent.value), base

@@ -2,8 +2,7 @@
 
 An index that depends on data, or that only a condition on data keeps inside, is cut to its axis. An index of
 loops alone stays as it is where that is known to be inside: `verify` checks those that are affine, and the
-others are tried here. Where there are too many values to try, it is cut too, unless a condition on loops
-guards it, which is then trusted.
+others are tried here. Where there are too many values to try, it is cut too.
 """
 
 from __future__ import annotations
@@ -31,18 +30,16 @@ MOST_TRIED = 2**20
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What is known where an expression stands: `facts` hold; `picked`, where it is a side of a where, and
-    `by_data`, where data have a say in that."""
+    """What is known where an expression stands: `facts` hold; `picked`, where it is a side of a where."""
 
     shapes: Mapping[str, tuple[int, ...]]
     extents: Mapping[str, int]
     facts: tuple[Expr, ...] = ()
     picked: bool = False
-    by_data: bool = False
 
     def under(self, cond: Expr) -> _Scope:
         pure = tuple([c for c in conjuncts(cond) if not _reads(c)])
-        return _Scope(self.shapes, self.extents, self.facts + pure, True, self.by_data or _reads(cond))
+        return _Scope(self.shapes, self.extents, self.facts + pure, True)
 
 
 def clamped(value: Expr, shapes: Mapping[str, tuple[int, ...]], extents: Mapping[str, int]) -> Expr:
@@ -99,10 +96,8 @@ def _cut(load: Load, index: Expr, size: int, s: _Scope) -> Expr:
             return index
         if s.picked and all(implied(f, s.extents, s.facts) for f in fits):
             return index
-        if affine(index) is None:
-            inside = _tried(load, index, size, s)
-            if inside or (inside is None and s.picked and not s.by_data):
-                return index
+        if affine(index) is None and _tried(load, index, size, s):
+            return index
     if size == 0:
         raise ArgumentError(f"{text(load)} reads an axis of no elements; there is nothing to index")
     return op("minimum", op("maximum", index, const(0)), const(size - 1))
@@ -160,18 +155,18 @@ _TRIED: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _tried(load: Load, index: Expr, size: int, s: _Scope) -> bool | None:
-    """Whether an index of loops, computed for each of their iterations, stays inside of its axis; None where
+def _tried(load: Load, index: Expr, size: int, s: _Scope) -> bool:
+    """Whether an index of loops, computed for each of their iterations, stays inside of its axis; False where
     that is too much to compute. ArgumentError where it does not, and no side of a where hides it."""
     facts = [f for f in s.facts if free_vars(f) & free_vars(index)]
     names = sorted(set().union(*[free_vars(e) for e in (index, *facts)]))
     if not s.extents.keys() >= set(names) or prod([s.extents[n] for n in names]) > MOST_TRIED:
-        return None
+        return False
     grid = dict(zip(names, np.ix_(*[np.arange(s.extents[n]) for n in names]), strict=True))
     with np.errstate(all="ignore"):
         found, *held = [_values(e, grid) for e in (index, *facts)]
     if found is None:
-        return None
+        return False
     # A condition that is not computed here holds back nothing.
     for holds in held:
         if holds is not None:

@@ -56,14 +56,14 @@ def _var(loop: For) -> Expr:
 @dataclass(frozen=True, slots=True)
 class Group:
     """All guards outer + inner < n with one outer part; `low` and `high` bound their inner parts, `reach`
-    the outer one. `inner` names the loops of the inner parts."""
+    the outer one. `inner` has the extents of the loops of the inner parts."""
 
     outer: Affine
     limit: int
     low: int
     high: int
     reach: tuple[int, int]
-    inner: frozenset[str]
+    inner: dict[str, int]
 
     def partials(self) -> range:
         """The values of `outer` at which just some guards hold."""
@@ -179,11 +179,11 @@ def _groups(stmt: Stmt, var: str, scope: Scope) -> dict[tuple[Affine, int], Grou
         reach = form.interval(inner)
         assert reach is not None
         old = found.get((outer, limit))
-        names = form.names if old is None else form.names | old.inner
+        loops = {name: inner[name] for name in form.names} | ({} if old is None else old.inner)
         low, high = reach if old is None else (min(old.low, reach[0]), max(old.high, reach[1]))
         span = outer.interval(scope.extents)
         assert span is not None
-        found[outer, limit] = Group(outer, limit, low, high, span, names)
+        found[outer, limit] = Group(outer, limit, low, high, span, loops)
     return found
 
 
@@ -229,9 +229,11 @@ def _decided(stmt: Stmt, group: Group, how: Callable[[Affine, Expr], Expr]) -> S
             if known is not None and known[1] == group.limit:
                 outer = tuple([t for t in known[0].terms if t[0] in outer_names])
                 rest = Affine(0, tuple([t for t in known[0].terms if t[0] not in outer_names]))
-                # What a serial loop further in moves is decided there, though all else is the same.
-                if outer == group.outer.terms and rest.names <= group.inner:
-                    c = how(rest, c)
+                # What a serial loop further in moves is decided there, though all else is the same. So is
+                # what reaches further than the conditions that were counted: one in the index of a load.
+                reach = rest.interval(group.inner) if rest.names <= group.inner.keys() else None
+                if outer == group.outer.terms and reach is not None:
+                    c = how(rest, c) if group.low <= reach[0] and reach[1] <= group.high else c
             if c == FALSE:
                 return FALSE
             parts.append(c)

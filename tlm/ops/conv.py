@@ -11,7 +11,7 @@ from ..ir.activations import ACTIVATIONS
 from ..ir.build import Place, Tensor
 from ..ir.dtypes import DType, accumulator, i8, i32, promote, u8
 from ..ir.exprs import Expr, converted
-from .dtypes import element_type
+from .dtypes import product_type
 from .expressions import compute, sum
 from .functions import where
 from .operator import operator
@@ -151,7 +151,7 @@ def _describe(
         result = i32 if {x.dtype, w.dtype} <= {i8, u8} else promote(x.dtype, w.dtype)
         result = result if b is None else promote(result, b.dtype)
     else:
-        result = element_type(name, dtype)
+        result = product_type(name, dtype, (x.dtype, w.dtype))
     if activation is not None and not result.is_float and activation != "relu":
         raise ArgumentError(f"{name}: activation {activation!r} is for floats, the result is {result}")
     return Convolution(name, (), count, images, kernels, result, activation_of(activation))

@@ -81,6 +81,8 @@ class Operator:
         if on_gpu(operands):
             return self._call_on_gpu(operands, params, schedule, target, threads, out)
         arrays, back = to_arrays(operands)
+        if back is None and any(x is not array for x, array in zip(operands, arrays, strict=True)):
+            key = None  # what only converts to an array, lists among them, is converted in every call
         if back is not None:
             key = _foreign_key(arrays, params, schedule, target, threads)
             known = None if key is None else self._calls.get(key)
@@ -213,13 +215,15 @@ def _built_once(key: Hashable, problem: Problem, how: Any, target: Target, by_ha
     """A kernel built by the first thread that asks for it, while others wait."""
     with _guard:
         lock = _building.setdefault(key, threading.Lock())
-    with lock:
-        found = _kernels.get(key)
-        if found is None:
-            found = _build(problem, how, target, by_hand)
-            bounded(_kernels, key, found)
-    with _guard:
-        _building.pop(key, None)
+    try:
+        with lock:
+            found = _kernels.get(key)
+            if found is None:
+                found = _build(problem, how, target, by_hand)
+                bounded(_kernels, key, found)
+    finally:
+        with _guard:
+            _building.pop(key, None)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import DTypeError
@@ -21,6 +22,17 @@ def element_type(name: str, dtype: Any) -> DType:
         supported = ", ".join([d.numpy for d in DTYPES.values()])
         raise DTypeError(f"{name}: dtype {dtype!r} is not supported; supported are {supported}")
     return found
+
+
+def product_type(name: str, dtype: Any, operands: Iterable[DType]) -> DType:
+    """As `element_type`, for sums of products of such operands: whole numbers do not take floats."""
+    goal = element_type(name, dtype)
+    cut = next((d for d in operands if d.is_float and not goal.is_float), None)
+    if cut is not None:
+        raise DTypeError(
+            f"{name}: dtype {goal.numpy} cannot hold products of {cut.numpy}; cast the result with astype"
+        )
+    return goal
 
 
 def formula_type(name: str, dtype: Any) -> DType:
@@ -43,4 +55,5 @@ def _read(dtype: Any) -> DType | None:
     try:
         return from_numpy(read)
     except DTypeError:
-        return known
+        # numpy's f16 has 16 bytes, and nobody means it; its u8 has 8, and is another type than tlm's.
+        return known if known is not None and known.is_float else None

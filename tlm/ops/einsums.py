@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 from ..ir.build import Tensor
 from ..ir.dtypes import DType, accumulator, boolean, promote
 from ..ir.exprs import Expr, converted
-from .dtypes import element_type
+from .dtypes import product_type
 from .expressions import compute, sum
 from .operator import operator
 
@@ -42,7 +42,7 @@ def einsum(subscripts: str, *operands: Tensor, dtype: Any = None) -> Tensor:
     for x in operands[1:]:
         result = promote(result, x.dtype)
     if dtype is not None:
-        result = element_type("einsum", dtype)
+        result = product_type("einsum", dtype, [x.dtype for x in operands])
     acc = accumulator(result)
     terms = [_Term(x, letters) for x, letters in zip(operands, inputs, strict=True)]
     while len(terms) > 2:

@@ -13,7 +13,7 @@ from .axes import aligned, broadcast
 from .dtypes import element_type
 from .expressions import compute
 from .functions import FUNCTIONS, number, rounded_once
-from .operator import FormulaOperator, operator
+from .operator import Beyond, FormulaOperator, operator
 
 f = FUNCTIONS
 
@@ -32,12 +32,16 @@ def _one(name: str, formula: Callable[[Expr], Expr], says: str) -> FormulaOperat
     return operator(name=name, scalars=True)(function)
 
 
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+
 def _two(name: str, formula: Callable[[Expr, Expr], Expr], says: str) -> FormulaOperator:
     def function(x: Tensor, y: Tensor) -> Tensor:
         return mapped(name, formula, x, y)
 
     function.__doc__ = says
-    return operator(name=name, scalars=True)(function)
+    beyond: Beyond = "widen" if name in _COMPARISONS else "refuse"
+    return operator(name=name, scalars=True, beyond=beyond)(function)
 
 
 def _infix(symbol: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
@@ -148,10 +152,10 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return mapped("where", lambda c, a, b: f["where"](c, a, b), condition, x, y)
 
 
-@operator(scalars=True)
-def clip(x: Tensor, minimum: Tensor | None = None, maximum: Tensor | None = None) -> Tensor:
-    """x cut to [minimum, maximum], either of which may be None; NaN stays NaN."""
-    bounds = [(name, b) for name, b in (("maximum", minimum), ("minimum", maximum)) if b is not None]
+@operator(scalars=True, beyond="cut")
+def clip(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
+    """x cut to [min, max], either of which may be None; NaN stays NaN."""
+    bounds = [(name, b) for name, b in (("maximum", min), ("minimum", max)) if b is not None]
 
     def formula(value: Expr, *limits: Expr) -> Expr:
         for (name, _), limit in zip(bounds, limits, strict=True):
@@ -165,13 +169,15 @@ def clip(x: Tensor, minimum: Tensor | None = None, maximum: Tensor | None = None
 def pow(x: Tensor, y: Tensor | float) -> Tensor:
     """x to the power of y; both broadcast. Within 4 ulp (f32, f64). Integers wrap.
 
-    A number as exponent is part of the kernel: whole ones up to 8 become products.
+    A number as exponent is part of the kernel: whole ones up to 4 become products.
     """
     if isinstance(y, Tensor):
         return mapped("pow", _numeric("pow", f["pow"]), x, y)
     if isinstance(y, int) and y < 0 and not x.dtype.is_float:
         raise ArgumentError(f"pow of {x.dtype} to the power of {y}: integers have no negative powers")
     exponent = y
+    if x.dtype.is_float:
+        return mapped("pow", lambda v: rounded_once(lambda u: f["pow"](u, exponent), v), x)
     return mapped("pow", lambda v: f["pow"](v, exponent), x)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import operator as _operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,6 +28,7 @@ from .dtypes import formula_type
 
 Formula = Callable[..., Expr | float]
 Shape = int | Sequence[int]
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 _builder: ContextVar[Builder] = ContextVar("builder")
 
@@ -74,6 +76,7 @@ def compute(
     sizes = _sizes(name, shape)
     found = _parameters(name, fn, len(sizes if place is None else place.loops), ())
     axes = axes or found
+    _plain([name, *(axes or ())])
     return builder.compute(builder.fresh(name), sizes, fn, axes, _dtype(dtype), place=place)
 
 
@@ -99,8 +102,11 @@ def reduce(
     loops = len(sizes if place is None else place.loops)
     found = _parameters(label, fn, loops + len(extents), tuple(extents))
     axes = axes or found
-    names = tuple(map(builder.fresh, name)) if isinstance(name, (tuple, list)) else builder.fresh(label)
-    return builder.reduce(names, sizes, extents, fn, combiner, axes, _dtype(dtype), place=place)
+    names = tuple(name) if isinstance(name, (tuple, list)) else (label,)
+    _plain([*names, *(axes or ())])
+    fresh = tuple(map(builder.fresh, names))
+    named = fresh if isinstance(name, (tuple, list)) else fresh[0]
+    return builder.reduce(named, sizes, extents, fn, combiner, axes, _dtype(dtype), place=place)
 
 
 def _reduction(combiner: str, wide: bool, says: str) -> Callable[..., Tensor]:
@@ -200,7 +206,17 @@ def size_of(what: str, size: Any) -> int:
 def _extents(name: str, over: Mapping[str, int]) -> dict[str, int]:
     if not isinstance(over, Mapping):
         raise ArgumentError(f"over= of {name} names the reduced loops and their extents, as {{'k': 8}}")
+    _plain([str(k) for k in over])
     return {str(k): size_of(f"loop {k} of {name}", n) for k, n in over.items()}
+
+
+def _plain(names: Sequence[str] | None) -> None:
+    """ArgumentError for names of loops or buffers that could be mistaken for those which schedules make."""
+    for name in names or ():
+        if not isinstance(name, str) or not _PLAIN.fullmatch(name):
+            raise ArgumentError(
+                f"{name!r} is no name of a loop or a buffer: these have the letters A to Z, digits and _"
+            )
 
 
 def _parameters(

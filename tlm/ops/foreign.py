@@ -177,9 +177,15 @@ def writable(out: Any) -> np.ndarray:
     """`out` as a numpy array of the same memory, to write to; ArgumentError where there is no such thing."""
     if isinstance(out, np.ndarray):
         return out
+    if isinstance(out, np.generic):
+        raise ArgumentError(f"out= is an array; a number of type {type(out).__name__} cannot be written to")
     found = library(type(out))
     if found is None and not hasattr(out, "__array_interface__"):
         raise ArgumentError(f"out= is a numpy array, or shares memory with one; got {type(out).__name__}")
+    if found is None and out.__array_interface__["data"][0] != out.__array_interface__["data"][0]:
+        raise ArgumentError(
+            f"out= of {type(out).__name__} shows another copy at every look, and would stay empty"
+        )
     if found is not None and found.fixed:
         raise ArgumentError(f"out= cannot be an array of {found.name}, which never changes; leave it away")
     return view(out, "out=")

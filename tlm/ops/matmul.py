@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ArgumentError
 from .arrays import Spec
 from .dispatch import Operator
-from .dtypes import element_type
+from .dtypes import product_type
 from .products import Problem, product, without_empty_sum
 from .settings import activation as activation_of
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def _describe_matmul(operands: tuple[Spec, ...], params: tuple[Any, ...]) -> Problem:
     (a, b), (dtype,) = operands, params
-    return product("matmul", a, b, None if dtype is None else element_type("matmul", dtype))
+    wanted = None if dtype is None else product_type("matmul", dtype, (a.dtype, b.dtype))
+    return product("matmul", a, b, wanted)
 
 
 class Matmul(Operator):

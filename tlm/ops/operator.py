@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class Formula:
 
 
 Check = Callable[..., None]
+Beyond = Literal["refuse", "widen", "cut"]
 """Called with the arrays and settings of a call before it runs: what only the data can tell. Not where they
 lie on a GPU: to look at them would be to wait."""
 
@@ -58,6 +59,7 @@ class FormulaOperator(Operator):
         name: str,
         scalars: bool | Sequence[str],
         check: Check | None,
+        beyond: Beyond = "refuse",
     ) -> None:
         super().__init__(name, self._traced)
         self.__doc__ = function.__doc__
@@ -65,6 +67,7 @@ class FormulaOperator(Operator):
         self._function = function
         self._scalars = scalars
         self._check = check
+        self._beyond = beyond
         self._quick: dict[Any, _Known] = {}
         self._trace = lru_cache(maxsize=4096)(self._write)
 
@@ -137,7 +140,7 @@ class FormulaOperator(Operator):
             [from_numbers(self.__name__, x) if isinstance(x, (list, tuple)) else x for x in operands]
         )
         if self._scalars and not all(hasattr(x, "dtype") for x in given):
-            given = _with_scalars(given, self._sharing(bound))
+            given = _with_scalars(given, self._sharing(bound), self._beyond)
         return tuple([np.asarray(x) if isinstance(x, _NUMBERS) else x for x in given]), bound
 
     def _sharing(self, bound: Settings) -> list[bool]:
@@ -261,8 +264,12 @@ _NUMBERS = (bool, int, float, np.generic)
 """What becomes an array of its own."""
 
 
-def _with_scalars(operands: tuple[Any, ...], sharing: Sequence[bool]) -> tuple[Any, ...]:
-    """Python numbers as arrays of the dtype that numpy would give them beside the other operands."""
+def _with_scalars(operands: tuple[Any, ...], sharing: Sequence[bool], beyond: Beyond) -> tuple[Any, ...]:
+    """Python numbers as arrays of the dtype that numpy would give them beside the other operands.
+
+    beyond: what becomes of integers that it cannot hold. They are refused, or are i64 ("widen"), or the
+    nearest number of the dtype ("cut").
+    """
     beside = zip(operands, sharing, strict=True)
     dtypes = [read(x)[0].dtype for x, shares in beside if shares and hasattr(x, "dtype")]
     common = dtypes[0] if dtypes else boolean
@@ -278,6 +285,10 @@ def _with_scalars(operands: tuple[Any, ...], sharing: Sequence[bool]) -> tuple[A
             with np.errstate(over="ignore"):
                 return np.asarray(x, dtype)
         except OverflowError:
+            limits = np.iinfo(np.int64 if beyond == "widen" else dtype)
+            near = max(int(limits.min), min(int(x), int(limits.max)))
+            if beyond == "cut" or (beyond == "widen" and near == x):
+                return np.asarray(near, limits.dtype)
             raise ArgumentError(f"{x} is out of range for {dtype}") from None
 
     return tuple([made(x, shares) for x, shares in zip(operands, sharing, strict=True)])
@@ -295,7 +306,11 @@ _OPTIONS = _options()
 def operator(function: Callable[..., Tensor]) -> FormulaOperator: ...
 @overload
 def operator(
-    *, name: str | None = None, scalars: bool | Sequence[str] = False, check: Check | None = None
+    *,
+    name: str | None = None,
+    scalars: bool | Sequence[str] = False,
+    check: Check | None = None,
+    beyond: Beyond = "refuse",
 ) -> Callable[[Callable[..., Tensor]], FormulaOperator]: ...
 def operator(
     function: Callable[..., Tensor] | None = None,
@@ -303,6 +318,7 @@ def operator(
     name: str | None = None,
     scalars: bool | Sequence[str] = False,
     check: Check | None = None,
+    beyond: Beyond = "refuse",
 ) -> Any:
     """An operator on arrays from a function of symbolic tensors, which returns the result's tensor.
 
@@ -318,7 +334,8 @@ def operator(
     Tensor has .shape, .ndim and .dtype, and indexing it gives an element. Parameters with a default are
     settings: plain values that the program may depend on. The function runs once for each combination of
     shapes, layouts, dtypes and settings. `scalars`: Python numbers take the dtype of the arrays beside them;
-    names say of which operands this is so.
+    names say of which operands this is so. `beyond`: whether a number that this dtype cannot hold is refused,
+    makes all compute in 64 bits ("widen"), or becomes the nearest that it holds ("cut").
     `check` sees the arrays and settings of each call before it runs, unless they lie on a GPU.
     """
 
@@ -331,6 +348,11 @@ def operator(
         if not callable(fn):
             raise ArgumentError(f"tlm.operator takes a function of symbolic tensors, got {fn!r}")
         found = name or str(getattr(fn, "__name__", type(fn).__name__))
-        return FormulaOperator(fn, found if NAME.fullmatch(found) else "operator", scalars, check)
+        taken = sorted({*_OPTIONS, "self"} & inspect.signature(fn).parameters.keys())
+        if taken:
+            raise ArgumentError(
+                f"tlm.operator: {found} has a parameter {taken[0]}, an option of every call; rename it"
+            )
+        return FormulaOperator(fn, found if NAME.fullmatch(found) else "operator", scalars, check, beyond)
 
     return made if function is None else made(function)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import ArgumentError
 from ..ir.build import Tensor, default_axes
 from ..ir.dtypes import DType, accumulator, i64
 from ..ir.exprs import Expr, const, converted
@@ -26,7 +27,11 @@ def cumsum(x: Tensor, axis: int | None = None, *, dtype: Any = None) -> Tensor:
     """
     result = element_type("cumsum", dtype) if dtype is not None else x.dtype if x.dtype.is_float else i64
     acc = accumulator(result) if result.is_float else result
-    along = one("cumsum", 0 if axis is None and x.ndim == 1 else axis, x.ndim)
+    if axis is None and x.ndim != 1:
+        raise ArgumentError(
+            f"cumsum of an array of {x.ndim} axes needs axis=; its elements in one row are x.ravel()"
+        )
+    along = one("cumsum", 0 if axis is None else axis, x.ndim)
 
     def element(*at: Expr) -> Expr:
         return converted(x[at], acc)

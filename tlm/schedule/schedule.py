@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ArgumentError, RecordError
 from ..ir.interpret import interpret
+from ..ir.names import loop_names
 from ..ir.nodes import Buffer, Program
 from ..ir.printer import text
 from .annotate import Bind, Parallel, PrefetchAhead, Unroll, Vectorize
@@ -50,6 +51,13 @@ class Schedule:
         if not isinstance(program, Program):
             raise ArgumentError(
                 f"tlm.Schedule schedules a program, such as tlm.ops.matmul.program(a, b); got {program!r}"
+            )
+        names = loop_names(program)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ArgumentError(
+                f"{program.name} has several loops called {', '.join(twice)}; steps name loops, so that each"
+                " needs a name of its own"
             )
         self.original = program
         self.target = target

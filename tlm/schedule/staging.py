@@ -17,6 +17,7 @@ from ..ir.walk import (
     loads,
     map_expr,
     map_exprs,
+    map_leaves,
     parts,
     statements,
     targets,
@@ -107,8 +108,13 @@ class CacheRead(Step):
             copy = self._copy(
                 new, tuple([Var(n) for n, _ in loops]), Load(self.buffer, indices, source.dtype), conds
             )
-            picked = _picked(spot[-1], zeros) if zeros else spot[-1]
-            body = map_reads(picked, lambda e: self._moved(e, name, moved))
+            readers = {id(p[-1]) for p in leaves}
+
+            def staging(s: Stmt) -> Stmt:
+                picked = _picked(s, zeros) if zeros else s
+                return map_reads(picked, lambda e: self._moved(e, name, moved)) if id(s) in readers else s
+
+            body = map_leaves(spot[-1], staging)
             rest = body.stmts if isinstance(body, Block) else (body,)
             out = with_body(program, rebuild(spot, Alloc(new, Block((nest(loops, copy), *rest)))))
             if not self.pad:
@@ -127,7 +133,9 @@ class CacheRead(Step):
         for path in leaves:
             for e in walk(path[-1]):
                 match e:
-                    case Op("where", (cond, Load() | Cast(Load()) as value, Const(0)), _):
+                    case Op("where", (cond, Load() | Cast(Load()) as value, Const(0) as zero), _):
+                        if zero != const(0, zero.dtype):  # the copy holds no negative zeros
+                            continue
                         load = value.value if isinstance(value, Cast) else value
                         if not isinstance(load, Load) or load.buffer != self.buffer:
                             continue

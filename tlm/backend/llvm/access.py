@@ -196,9 +196,8 @@ class Access:
         low = min(on)
         if max(on) - low >= n:
             return None
-        first = self._safe(self.address(), n)
-        if low:
-            first = e.pure(f"getelementptr i8, ptr {first}, i64 {low * size}")
+        at = self.address()
+        first = self._safe(e.pure(f"getelementptr i8, ptr {at}, i64 {low * size}") if low else at, n)
         t = vector(self.element, n)
         asked = tuple([i + low in on for i in range(n)])
         if all(asked):

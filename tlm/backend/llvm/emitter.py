@@ -109,17 +109,24 @@ class _Emitter(Control):
         self.arith = Arithmetic(self.function, self.library, self.fma, self.f16c)
         self.pointers = {}
         self.slots = {}
+        self.idle = {}
         self.compiled = [{}]
 
     def temporary(self, alloc: Alloc) -> None:
         """A buffer on the stack (of the function's entry) or in the workspace, around the body of `alloc`."""
         buffer, f = alloc.buffer, self.function
         size = buffer.size * buffer.dtype.bytes
-        name = f.name("b")
         if buffer.memory == "stack":
-            f.entry.append(f"  {name} = alloca [{buffer.size} x {memory_type(buffer.dtype)}], align 64")
+            kind = f"[{buffer.size} x {memory_type(buffer.dtype)}]"
+            idle = self.idle.setdefault(kind, [])
+            if not idle:
+                idle.append(f.name("b"))
+                f.entry.append(f"  {idle[-1]} = alloca {kind}, align 64")
+            name = idle.pop()
             self._inside(alloc, name)
+            idle.append(name)
             return
+        name = f.name("b")
         f.entry.append(
             f"  {name} = getelementptr i8, ptr %{'own' if self.worker else 'workspace'}, i64 {self.used}"
         )
@@ -147,11 +154,11 @@ class _Emitter(Control):
         values = [self.env[v].name for v in variables]  # type: ignore[union-attr]
         stop = self.bound(loop)
         self._fork(name, [*bases, "%workspace"], values, stop)
-        state = (self.places, self.env, self.slots, self.pointers, self.compiled, self.arith)
+        state = (self.places, self.env, self.slots, self.idle, self.pointers, self.compiled, self.arith)
         mine, self.used = self.used, 0
         self._worker(name, loop, touched, variables)
         self.used = mine
-        self.places, self.env, self.slots, self.pointers, self.compiled, self.arith = state
+        self.places, self.env, self.slots, self.idle, self.pointers, self.compiled, self.arith = state
         self.function = caller
         self._forget_loads(loop.body)
 

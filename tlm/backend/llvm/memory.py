@@ -87,6 +87,7 @@ class Memory:
         self.function: Function
         self.arith: Arithmetic
         self.places: dict[str, Place] = {}
+        self.idle: dict[str, list[str]] = {}  # places on the stack that are free again, by type
         self.slots: dict[str, dict[int, str]] = {}
         self.env: dict[str, int | Runtime] = {}
         self.lane: str | None = None

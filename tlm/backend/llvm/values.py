@@ -14,7 +14,7 @@ _COMPARE: dict[str, tuple[str, Callable[[int], bool]]] = {
     "lt": ("slt", lambda x: x < 0), "le": ("sle", lambda x: x <= 0), "gt": ("sgt", lambda x: x > 0),
     "ge": ("sge", lambda x: x >= 0), "eq": ("eq", lambda x: x == 0), "ne": ("ne", lambda x: x != 0),
 }  # fmt: skip
-# Distances beyond any vector: comparing lanes with a limit cut to this range gives the same answer.
+# Distances beyond what the lanes reach: comparing them with a limit cut to this range gives the same answer.
 _FAR = 1 << 30
 
 
@@ -123,6 +123,9 @@ class Values(Memory):
                 return holds(value) if n == 1 else tuple([holds(value + step * i) for i in range(n)])
             if n == 1:
                 return self.pure(f"icmp {predicate} i64 {start}, 0")
+            if abs(step) * (n - 1) >= _FAR:
+                limit = self.arith.splat(self.pure(f"sub i64 0, {start}"), "i64", n)
+                return self.pure(f"icmp {predicate} <{n} x i64> {self.iota('i64', step)}, {limit}")
             low = self.pure(f"call i64 @llvm.smax.i64(i64 {start}, i64 {-_FAR})")
             near = self.pure(
                 f"trunc i64 {self.pure(f'call i64 @llvm.smin.i64(i64 {low}, i64 {_FAR})')} to i32"
@@ -178,9 +181,7 @@ class Values(Memory):
         type_ = value_type(dtype, lanes)
 
         def emit() -> str | Known:
-            known = cond.emit()
-            if isinstance(known, tuple) and len(set(known)) == 1:
-                known = known[0]
+            known = self._settled(cond.emit())
             if isinstance(known, bool):
                 side = a if known else b
                 return self.text(side, lanes) if dtype != boolean or side.lanes != lanes else side.emit()
@@ -194,6 +195,14 @@ class Values(Memory):
             return self.arith.select(bits, cond.lanes, left, right, type_)
 
         return Code(dtype, lanes, emit)
+
+    def _settled(self, cond: str | Known) -> str | Known:
+        """`cond`, or the one answer that it has in all lanes that are on."""
+        if not isinstance(cond, tuple):
+            return cond
+        on = self.mask if isinstance(self.mask, tuple) and len(self.mask) == len(cond) else [True] * len(cond)
+        answers = {c for c, lane in zip(cond, on, strict=True) if lane}
+        return cond if len(answers) > 1 else answers == {True}
 
     def _under(self, cond: str | Known, lanes: int, code: Code, wanted: int) -> str:
         """The operand of `code` with loads only where `cond` holds."""
