@@ -162,7 +162,7 @@ def _elementwise() -> Iterator[Case]:
     yield Case("bitwise_not", ((37, 53),), np.invert, dtype="int32", draw="whole")
     yield Case("gelu", ((128, 300),), lambda x: x * 0.5 * _each(math.erfc)(-x / math.sqrt(2)),
                (("approximate", False),))  # fmt: skip
-    yield Case("clip", ((37, 53),), lambda x: np.clip(x, -0.5, 0.5), (("minimum", -0.5), ("maximum", 0.5)))
+    yield Case("clip", ((37, 53),), lambda x: np.clip(x, -0.5, 0.5), (("min", -0.5), ("max", 0.5)))
     yield Case("where", ((37, 53), (37, 53), (53,)), np.where, dtype="int32", draw="bools")
     yield Case("astype", ((37, 53),), lambda x: x, (("dtype", "float64"),), dtype="float32")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from tlm.errors import ArgumentError
+from tlm.errors import ArgumentError, RecordError
 from tlm.lang import options
 from tlm.lang.vocabulary import CHOICE_INDEX, PROMPT_COLUMNS
 from tlm.model.config import Config
@@ -113,5 +113,5 @@ def test_limits_are_errors(network: Network) -> None:
     for _ in range(CONFIG.decisions):
         session.scores(only, ["unroll"], embedded, [2])
         session.pick(only, embedded[[0]])
-    with pytest.raises(ArgumentError, match="at most 6 decisions"):
+    with pytest.raises(RecordError, match="it makes at most 6 decisions"):
         session.scores(only, ["unroll"], embedded, [2])

@@ -27,7 +27,7 @@ def element_type(name: str, dtype: Any) -> DType:
 def product_type(name: str, dtype: Any, operands: Iterable[DType]) -> DType:
     """As `element_type`, for sums of products of such operands: whole numbers do not take floats."""
     goal = element_type(name, dtype)
-    cut = next((d for d in operands if d.is_float and not goal.is_float), None)
+    cut = next((d for d in operands if d.is_float and goal.is_integer), None)
     if cut is not None:
         raise DTypeError(
             f"{name}: dtype {goal.numpy} cannot hold products of {cut.numpy}; cast the result with astype"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -348,7 +349,10 @@ def operator(
         if not callable(fn):
             raise ArgumentError(f"tlm.operator takes a function of symbolic tensors, got {fn!r}")
         found = name or str(getattr(fn, "__name__", type(fn).__name__))
-        taken = sorted({*_OPTIONS, "self"} & inspect.signature(fn).parameters.keys())
+        parameters: Iterable[str] = ()
+        with suppress(ValueError):  # the first call says that they cannot be told
+            parameters = inspect.signature(fn).parameters
+        taken = sorted({*_OPTIONS, "self"}.intersection(parameters))
         if taken:
             raise ArgumentError(
                 f"tlm.operator: {found} has a parameter {taken[0]}, an option of every call; rename it"
