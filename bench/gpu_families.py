@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import time
 from collections import Counter
@@ -137,7 +138,7 @@ class Results:
             # A killed run may have left half of a line.
             self.rows = [json.loads(x) for x in lines if x.endswith(b"\n")]
             if lines and not lines[-1].endswith(b"\n"):
-                path.write_bytes(b"".join(lines[:-1]))
+                os.truncate(path, sum(map(len, lines[:-1])))
         # The newest row of a program counts.
         self.rows = list({_key(r): r for r in self.rows}.values())
         if again:

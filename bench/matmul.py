@@ -121,8 +121,7 @@ def table(rows: list[dict[str, Any]], peers: dict[str, Peer]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    from tlm.cli.benching import SHAPES, parse_shape
+def arguments() -> argparse.Namespace:
     from tlm.target import available_threads
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -131,8 +130,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="for each pair")
     parser.add_argument("--schedule", default="generate")
     parser.add_argument("--json", default="")
-    args = parser.parse_args()
-    peers = installed()
+    return parser.parse_args()
+
+
+def main() -> None:
+    from tlm.cli.benching import SHAPES, parse_shape
+
+    args, peers = arguments(), installed()
     rows = []
     for shape in [parse_shape(s) for s in args.shapes] or SHAPES:
         rows.append(measure(shape, peers, args))
@@ -144,6 +148,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if "--threads" in sys.argv:
-        restart_with(int(sys.argv[sys.argv.index("--threads") + 1]))
+    if any(word.partition("=")[0] == "--threads" for word in sys.argv):
+        restart_with(arguments().threads)
     main()

@@ -24,13 +24,15 @@ def values(program: Program, seed: int = 0) -> list[np.ndarray]:
 
 
 def laid(buffer: Buffer, data: Any) -> np.ndarray:
-    """`data` as an array of the buffer's dtype and strides."""
+    """`data` as an array of the buffer's dtype and strides; None: memory that holds nothing of use."""
     dtype = to_numpy(buffer.dtype)
     steps = buffer.element_strides
     size = 1 + sum(s * max(n - 1, 0) for s, n in zip(steps, buffer.shape, strict=True))
     flat = np.zeros(max(size, 1), dtype)
     out = np.lib.stride_tricks.as_strided(flat, buffer.shape, [s * dtype.itemsize for s in steps])
-    if data is not None:
+    if data is None:
+        flat.view(np.uint8).fill(0xFF)
+    else:
         out[...] = np.asarray(data).astype(dtype)
     return out
 
@@ -40,8 +42,6 @@ def run(
 ) -> tuple[list[np.ndarray], shim.Report]:
     """(outputs, report) of an emitted text on the CPU."""
     rest = [laid(b, None) for b in source.buffers[len(inputs) :]]
-    for array in rest:
-        array.view(np.uint8).fill(0xFF) if array.flags.c_contiguous and array.ndim else None
     report = shim.run(source.text, source.kernels, [*inputs, *rest], passes=passes)
     return rest, report
 

@@ -75,6 +75,8 @@ class Faulty:
                 case "run-writes-outside":
                     ctypes.memset(pointers[2] + c.nbytes, 1, 4)
             np.matmul(a, b, out=c)
+            if fault == "writes-an-input":
+                a[0, 0] += 1
             if fault == "wrong":
                 c[0, 0] += 0.5
             if fault == "races" and runs > 4:

@@ -97,6 +97,7 @@ def test_every_fault_is_a_record_and_the_good_go_on(shared: Measurer):
         "run-segfaults": ("crash", "SIGSEGV"),
         "run-is-killed": ("crash", "SIGKILL"),
         "run-writes-outside": ("wrong", "wrote outside C"),
+        "writes-an-input": ("wrong", "wrote into the input A"),
         "wrong": ("wrong", "1 of 96 elements wrong; at [0, 0]"),
         "races": ("wrong", "1 of 96 elements wrong; at [0, 0]"),
     }

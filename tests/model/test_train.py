@@ -23,7 +23,7 @@ from tlm.model.config import Config
 from tlm.model.eval import evaluate
 from tlm.model.files import value_path
 from tlm.model.imagine import Effort
-from tlm.model.measured import read
+from tlm.model.measured import keys, read, taught
 from tlm.model.shapes import PRODUCTS, Shape, all_held_out, held_out, training
 from tlm.model.train import Recipe, run_recipe
 from tlm.search.heuristic import heuristic
@@ -228,10 +228,13 @@ def test_weights_that_cannot_be_gone_on_from_are_refused_before_any_work(
 
 def test_held_out_measurements_are_not_trained_on(tmp_path: Path, fake_measurer: Any):
     path = tmp_path / "records.sqlite"
-    shapes = [held_out()[0], Shape("x", 64, 96, 160)]
+    out = held_out()[0]
+    beside = Shape("x", out.m, out.k, out.n + 1, epilogue="relu")
+    shapes = [out, Shape("x", 64, 96, 160), beside]
     collect(path, shapes=shapes, trials=6, targets=TARGETS[:1], measurer=fake_measurer)
-    hidden = module.keys(all_held_out(PRODUCTS))
-    kept, _ = read(path, lambda program: module.canonical.key(program) not in hidden)
+    works = all_held_out(PRODUCTS)
+    hidden, pairs = keys(works), frozenset().union(*[w.pairs for w in works])
+    kept, _ = read(path, lambda program: taught(program, hidden, pairs))
     assert [w.program for w in kept] == [shapes[1].program()]
 
 

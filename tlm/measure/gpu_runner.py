@@ -85,6 +85,7 @@ class GpuRunner:
         self._device: Device | None = None
         self._loaded: dict[int, tuple[Callable[[], None], float]] = {}
         self._parameters: list[_Parameter] = []
+        self._digests: list[int] = []
         self._expected: list[Expected] | None = None
         self._trash: Memory | None = None
         self.program: Program
@@ -107,6 +108,7 @@ class GpuRunner:
         if self._expected is None:
             made = arrays.inputs(self.program)
             self._expected = [Expected(w) for w in reference(self.program, [g.array for g in made])]
+            self._digests = [g.digest() for g in made]
             made += [arrays.allocate(b) for b in self.program.outputs]
             self._parameters = [
                 _Parameter(b, g, self.device.allocate(g.size + 2 * _GUARD_BYTES))
@@ -137,7 +139,7 @@ class GpuRunner:
         return wrong or {"status": "ok", "seconds": first}
 
     def _checked(self) -> Message | None:
-        """None where every output is right and nothing beside the arrays was written; else what is wrong."""
+        """None where every output is right and nothing else was written; else what is wrong."""
         for output, want in zip(self._outputs, self.prepare(), strict=True):
             output.fetch()
             if not want.met_by(output.host.array):
@@ -146,7 +148,18 @@ class GpuRunner:
         for p in self._parameters:
             if not p.intact():
                 return {"status": "wrong", "message": f"wrote outside {p.buffer.name}"}
+        for p, digest in zip(self._parameters, self._digests, strict=False):
+            p.fetch()
+            if p.host.digest() != digest:
+                self._restore()
+                return {"status": "wrong", "message": f"wrote into the input {p.buffer.name}"}
         return None
+
+    def _restore(self) -> None:
+        """Give the inputs back their values, for the kernels to come."""
+        for made, mine in zip(arrays.inputs(self.program), self._parameters, strict=False):
+            mine.host.array[...] = made.array
+            mine.send()
 
     def sample(self, number: int, cold: bool) -> float:
         """Seconds of one run: the median of a few means over many launches in a row, or with cold caches one

@@ -38,6 +38,7 @@ class Runner:
         self._toolchain = toolchain
         self._loaded: dict[int, _Loaded] = {}
         self._parameters: list[arrays.Guarded] = []
+        self._digests: list[int] = []
         self._expected: list[Expected] | None = None
         self._trash: np.ndarray | None = None
         self.program: Program
@@ -54,6 +55,7 @@ class Runner:
         if self._expected is None:
             made = arrays.inputs(self.program)
             self._expected = [Expected(w) for w in reference(self.program, [g.array for g in made])]
+            self._digests = [g.digest() for g in made]
             self._parameters = made + [arrays.allocate(b) for b in self.program.outputs]
         return self._expected
 
@@ -86,7 +88,18 @@ class Runner:
         for buffer, guarded in zip(self.program.parameters, self._parameters, strict=True):
             if not guarded.intact():
                 return {"status": "wrong", "message": f"wrote outside {buffer.name}"}
+        for buffer, guarded, digest in zip(
+            self.program.inputs, self._parameters, self._digests, strict=False
+        ):
+            if guarded.digest() != digest:
+                self._restore()
+                return {"status": "wrong", "message": f"wrote into the input {buffer.name}"}
         return None
+
+    def _restore(self) -> None:
+        """Give the inputs back their values, for the kernels to come."""
+        for made, mine in zip(arrays.inputs(self.program), self._parameters, strict=False):
+            mine.array[...] = made.array
 
     def sample(self, number: int, cold: bool) -> float:
         """Seconds of one run: the median of a few means, over a bounded number of runs."""

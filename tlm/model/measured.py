@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RecordError
+from ..ir import canonical
 from ..ir.nodes import Program
 from ..ir.regions import regions
 from ..ir.serialize import from_json
@@ -20,10 +21,12 @@ from ..measure.standing import counting, times
 from ..measure.store import Store
 from ..schedule.steps import apply
 from ..space.decide import Decided, replay
+from ..space.problem import contraction
 from ..space.spaces import space_for
 from ..target import Target
 from .data import Corpus, corpus
 from .imagine import weights
+from .shapes import Pair, Shape, Work
 
 FASTEST = 4
 """Measured programs of one workload that become training sentences."""
@@ -103,6 +106,23 @@ def read(
             whole = np.array(seconds) + joining(program, target, programs, seconds)
             found.append(Workload(program, target, words, tuple(programs), whole))
     return found, unused
+
+
+def keys(works: Sequence[Work]) -> frozenset[str]:
+    """Canonical keys of programs, such as those held out: measurements of these are never trained on."""
+    return frozenset(canonical.key(work.program()) for work in works)
+
+
+def taught(program: Program, hidden: frozenset[str], pairs: frozenset[Pair]) -> bool:
+    """Whether measurements of a program may be trained on: it is not held out, by its key, and no product
+    that shares two extents with one that is, whoever measured it."""
+    if canonical.key(program) in hidden:
+        return False
+    c = contraction(program)
+    if c is None:
+        return True
+    m, k, n = (dict(c.extents).get(loop, 1) for loop in (c.m, c.k, c.n))
+    return not Shape("", m, k, n).pairs & pairs
 
 
 def joining(

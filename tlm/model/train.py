@@ -33,7 +33,7 @@ from .fleet import Fleet, of_host
 from .generate import generate
 from .imagine import Effort, Imagination, imagine_many
 from .infer import Network
-from .measured import Workload, fastest, read
+from .measured import Workload, fastest, keys, read, taught
 from .progress import Progress, silent
 from .shapes import LEARNED, Families, Work, draw, training
 
@@ -184,11 +184,6 @@ def _recipe(plan: Path) -> dict[str, Any]:
     return found
 
 
-def keys(works: Sequence[Work]) -> frozenset[str]:
-    """Canonical keys of programs, such as those held out: measurements of these are never trained on."""
-    return frozenset(canonical.key(work.program()) for work in works)
-
-
 def _round(
     recipe: Recipe, store_path: Path, out: Path, number: int, fleet: Fleet, progress: Progress
 ) -> Path:
@@ -198,7 +193,7 @@ def _round(
         return path
     began, hidden = time.monotonic(), keys(fleet.held_out)
     workloads, unused = read(
-        store_path, lambda program: canonical.key(program) not in hidden, kind=fleet.kind,
+        store_path, lambda program: taught(program, hidden, fleet.hidden), kind=fleet.kind,
         estimates=bool(fleet.estimates),
     )  # fmt: skip
     programs = sum(len(w.programs) for w in workloads)
