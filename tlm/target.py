@@ -284,6 +284,18 @@ def cpu_features(cpuinfo: Path) -> frozenset[str]:
     return frozenset()
 
 
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """What the CPU calls itself; its architecture where it does not tell."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [
+        value.strip() for key, _, value in (x.partition(":") for x in lines) if key.strip() == "model name"
+    ]
+    return names[0][:100] if names else platform.machine()
+
+
 def cache_sizes(cpus: Path) -> dict[str, int]:
     """l1, l2 and l3 in bytes of the first CPU under a /sys/devices/system/cpu; only those that are found."""
     found: dict[str, int] = {}

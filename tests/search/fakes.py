@@ -62,6 +62,8 @@ def hashed(values: Values) -> float:
 class Fake:
     """Measures by formula. `fails` says which values end as which status; every call is kept."""
 
+    environment: dict[str, str] | None = None
+
     def __init__(self, cost: Any, fails: Any = lambda v: "ok", clock: Any = None) -> None:
         self.cost, self.fails, self.clock = cost, fails, clock
         self.calls: list[tuple[str, list[Values]]] = []
@@ -87,6 +89,7 @@ class Fake:
                     seconds if status == "ok" else (),
                     "" if status == "ok" else "it broke",
                     kind=kind,
+                    versions=self.environment or {},
                 )
             )
             if self.clock is not None:

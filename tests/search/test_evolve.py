@@ -226,6 +226,18 @@ def test_a_finished_search_measures_nothing_when_it_is_asked_again(tmp_path: Pat
         assert again.calls == []
 
 
+def test_times_of_another_machine_are_not_taken_for_those_of_this_one(tmp_path: Path):
+    with Store(tmp_path / "s") as store:
+        there, here = Fake(lambda v: smooth(v) / 100), Fake(smooth)
+        there.environment, here.environment = {"machine": "fast"}, {"machine": "slow"}
+        before = find(there, trials=60, store=store)
+        result = find(here, trials=60, store=store)
+        assert (result.measured, result.reused) == (60, 0)
+        assert before.best in here.calls[0][1]
+        assert result.seconds == smooth(result.best) <= smooth(before.best)
+        assert find(here, trials=60, store=store).measured == 0
+
+
 def test_what_was_wrong_once_is_neither_found_nor_a_parent(tmp_path: Path):
     with Store(tmp_path / "s") as store:
         fake = Fake(smooth)

@@ -15,7 +15,7 @@ class Toolchain(Protocol):
     """What a worker needs to know of compilers; tests put faults in its place."""
 
     def versions(self) -> dict[str, str]:
-        """Versions of everything that a measurement depends on."""
+        """Everything beside the program and the target that a measurement depends on."""
 
     def build(self, program: Program, target: Target, values: Values) -> tuple[list[dict[str, Any]], bytes]:
         """The JSON of the schedule steps, and machine code."""
@@ -31,9 +31,12 @@ class LLVM:
 
     def versions(self) -> dict[str, str]:
         from .. import __version__
+        from ..backend.cache import generator
         from ..backend.llvm import codegen
+        from ..target import cpu_name
 
-        return {"tlm": __version__, "backend": codegen.versions()}
+        compiler = {"tlm": __version__, "generator": generator()[:16], "backend": codegen.versions()}
+        return compiler | {"machine": cpu_name()}
 
     def build(self, program: Program, target: Target, values: Values) -> tuple[list[dict[str, Any]], bytes]:
         from ..backend import bundle

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 
 from ..errors import BackendError
 from ..ir.canonical import key as workload_key
@@ -55,10 +56,17 @@ class Measurer:
             )
         limits = limits or Limits()
         self.target = target
-        self._clock, self._cache = clock, cache
+        self._clock, self._cache, self._toolchain = clock, cache, toolchain
         self._pool = Pool(builders or min(available_threads(), MOST_BUILDERS), limits, toolchain)
         self._timer = Timer(limits, toolchain, cache == "cold")
         self._best: dict[str, float] = {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The `versions` of its records."""
+        module, _, name = self._toolchain.partition(":")
+        found: dict[str, str] = getattr(import_module(module), name)().versions()
+        return found
 
     def measure(
         self,

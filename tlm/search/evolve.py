@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from ..lang.encode import prompt as encode
 from ..lang.features import matrix
 from ..measure.measure import Watch
 from ..measure.record import Record, Values
-from ..measure.standing import fastest
+from ..measure.standing import fastest, times
 from ..measure.store import Store
 from ..space.choice import Space
 from ..space.decide import Decided, run
@@ -46,6 +46,10 @@ AGAIN_PART, AGAIN_SECONDS = 0.25, 5.0
 
 class Measures(Protocol):
     """What a search needs of a Measurer."""
+
+    @property
+    def environment(self) -> Mapping[str, str] | None:
+        """The `versions` of records whose times can be compared; None: of all."""
 
     def measure(
         self,
@@ -80,8 +84,9 @@ def search(
 
     Ends after `trials` candidates (those of the store count, where `resume`), after `seconds` and at most a
     quarter more (or five) to time the fastest again, when the space is exhausted, or at Ctrl-C, which gives
-    the best so far. With neither limit 200 are tried. `first`
-    are candidates to begin with, beside the heuristic's. New records go to `store` after each batch.
+    the best so far. With neither limit 200 are tried. `first` are candidates to begin with, beside the
+    heuristic's. New records go to `store` after each batch. Of those that another version or machine made,
+    the fastest are measured among the first; their times count for nothing.
     `progress` is called every few seconds. `model` is a file from which a cost model is read and to which
     it is written. The same seed and the same timings give the same search.
     """
@@ -96,7 +101,7 @@ def search(
         searching.interrupted = asked
         if resume:
             searching.resume()
-        searching.begin(queue, None if model is None else _load_model(model))
+        searching.begin([*searching.elsewhere, *queue], None if model is None else _load_model(model))
         while searching.batch():
             pass
         searching.finish()
@@ -137,6 +142,7 @@ class _Search:
         self.finals: set[Values] = set()
         self.disproved: set[Values] = set()
         self.records: list[Record] = []
+        self.elsewhere: list[Values] = []
         self.waiting: list[Decided] = []
         self.result = Result()
         self.interrupted: Callable[[], bool] = lambda: False
@@ -152,16 +158,23 @@ class _Search:
 
     def resume(self) -> None:
         """Take over what the store knows of the workload."""
-        lost = 0
-        for record in [] if self.store is None else self.store.records(self.key, self.target.key):
+        lost, others = 0, list[Record]()
+        found = [] if self.store is None else self.store.records(self.key, self.target.key)
+        environment = self.measurer.environment if found else None
+        for record in found:
             if record.cache != "warm":
                 continue
             decided = self.known.get(record.choices) or self.proposer.replayed(record.choices)
             if decided is None:
                 lost += 1
                 continue
-            self._learn(record, decided)
+            if environment is None or record.versions == environment:
+                self._learn(record, decided)
+            else:
+                others.append(record)
         self.result.reused = len(self.scores)
+        seconds = times(others)
+        self.elsewhere = sorted(seconds, key=lambda values: seconds[values])[:TOP]
         if lost:
             warnings.warn(
                 f"{lost} records of {self.program.name} are of another version of its space and"

@@ -48,6 +48,7 @@ class Modelled:
 
     def __init__(self, target: Target, pool: tuple[Executor, int] | None = None) -> None:
         self.target = target
+        self.environment: dict[str, str] | None = None
         self._pool = pool
 
     def measure(
