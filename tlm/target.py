@@ -284,6 +284,7 @@ def cpu_features(cpuinfo: Path) -> frozenset[str]:
     return frozenset()
 
 
+@cache
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """What the CPU calls itself; its architecture where it does not tell."""
     try:

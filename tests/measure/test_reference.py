@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tlm.ir.build import Builder
-from tlm.ir.dtypes import bf16, f32, i32, i64
+from tlm.ir.dtypes import bf16, f16, f32, i32, i64
 from tlm.ir.exprs import Cast, const, op
 from tlm.ir.interpret import interpret
 from tlm.ir.nodes import Program
 from tlm.measure import arrays
 from tlm.measure.bounds import RULES, Bounded
-from tlm.measure.reference import Expected, _grid, agrees, reference, worst
+from tlm.measure.reference import Expected, _cast, _grid, agrees, reference, worst
 
 from .helpers import matmul
 
@@ -175,6 +175,43 @@ def test_f64_is_compared_in_f64():
     assert not want.met_by(np.float64(np.float32(third)))
     assert not want.met_by(np.nextafter(np.float32(third), np.float32(1)))
     assert Expected(Bounded(third, np.array(1e-7))).met_by(np.float32(third))
+
+
+def test_a_sum_over_several_axes_may_be_added_in_any_order():
+    """The sum of one axis first cancels; other orders do not, and round."""
+    b = Builder("p")
+    x = b.input("X", (2048, 16), "f32")
+
+    def term(i, j):
+        power = x[i, j] * x[i, j] * x[i, j] * x[i, j] * x[i, j]
+        return op("where", op("lt", j, const(8)), power, op("neg", power))
+
+    b.reduce("s", (), over={"i": 2048, "j": 16}, fn=term, output=True)
+    program = b.build()
+    values = np.full((2048, 16), 1.875, "f4")
+    want = Expected(reference(program, [values])[0])
+    terms = values**5 * np.where(np.arange(16) < 8, 1, -1).astype("f4")
+    assert want.met_by(np.add.accumulate(terms.T.ravel(), dtype="f4")[-1])
+    assert want.met_by(np.add.accumulate(terms.ravel(), dtype="f4")[-1])
+
+
+@pytest.mark.parametrize("name", ["mod", "rem"])
+def test_what_a_division_leaves_may_lie_on_both_sides_of_a_step(name: str):
+    u = 2.0**-24
+    want = Expected(RULES[name](Bounded(np.array(3.0), np.array(1e-6)), Bounded(np.array(1.0)), u))
+    for operand in (3.0, 3.0 - 2**-22, 3.0 + 2**-22):
+        assert want.met_by(np.float32(operand % 1.0))
+    beside = Bounded(np.array(3.25), np.array(1e-6))
+    assert not Expected(RULES[name](beside, Bounded(np.array(1.0)), u)).met_by(np.float32(0.5))
+
+
+def test_conversions_pass_errors_on():
+    half = _cast(Bounded(np.array(1 / 3), np.array(0.0)), f16, bf16)
+    assert half.error > 0
+    whole = _cast(Bounded(np.array(3.0), np.array(1e-6)), f32, i32)
+    assert agrees(np.int32(2), whole)
+    assert not agrees(np.int32(1), whole)
+    assert not agrees(np.int32(2), _cast(Bounded(np.array(3.0)), f32, i32))
 
 
 def test_a_step_may_be_missed_where_the_operands_are_not_exact():

@@ -37,6 +37,16 @@ def test_what_converts_to_an_array_does_so_in_every_call(op):
         np.testing.assert_array_equal(op(Wrapped(a), Wrapped(a), **PLAIN), want)
 
 
+def test_subclasses_of_arrays_are_remembered(monkeypatch: pytest.MonkeyPatch):
+    a = np.arange(16, dtype="f4").reshape(4, 4)
+    mine = a.view(np.memmap)
+    ops.matmul(mine, a, **PLAIN)
+    monkeypatch.setattr("tlm.ops.dispatch.kernel_for", lambda *_: pytest.fail("decides again"))
+    monkeypatch.setattr("tlm.ops.kept.load", lambda *_: pytest.fail("loads again"))
+    np.testing.assert_array_equal(ops.matmul(mine, a, **PLAIN), a @ a)
+    np.testing.assert_array_equal(ops.matmul(Wrapped(a), a, **PLAIN), a @ a)
+
+
 @pytest.mark.parametrize(
     ("figures", "says"),
     [
@@ -122,6 +132,9 @@ def test_numbers_that_a_type_cannot_hold_compare_as_numpy_has_it():
     np.testing.assert_array_equal(ops.clip(x, min=7, max=90, **PLAIN), [7, 90])
     with pytest.raises(ArgumentError, match="300 is out of range for uint8"):
         ops.add(x, 300, **PLAIN)
+    for call in (ops.add, ops.clip):
+        with pytest.raises(ArgumentError, match="is out of range for float32"):
+            call(np.ones(2, "f4"), 10**400, **PLAIN)
 
 
 def test_cumsum_of_several_axes_needs_one():
@@ -134,9 +147,9 @@ def test_saving_to_the_present_folder_and_through_a_link(tmp_path: Path, monkeyp
     for place in ("here", "there"):
         (tmp_path / place).mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    for _ in range(2):
-        kernel.save(".")
-        assert {"main.c"} < set(os.listdir(tmp_path / "here"))
+    for name in ("one", "two", "two"):
+        kernel.save(".", name=name)
+        assert set(os.listdir(tmp_path / "here")) == {"main.c", f"{name}.o", f"{name}.h"}
     (tmp_path / "link").symlink_to(tmp_path / "there")
     for _ in range(2):
         kernel.save(tmp_path / "link")

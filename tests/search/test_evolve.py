@@ -226,6 +226,27 @@ def test_a_finished_search_measures_nothing_when_it_is_asked_again(tmp_path: Pat
         assert again.calls == []
 
 
+def test_failures_to_build_are_not_tried_again(tmp_path: Path):
+    """They have no versions: nobody told them before the build failed."""
+
+    class Failing(Fake):
+        def __init__(self, *args) -> None:
+            super().__init__(*args)
+            self.environment = {"tlm": "1"}
+
+        def measure(self, *args, **settings):
+            made = super().measure(*args, **settings)
+            return [r if r.status == "ok" else replace(r, versions={}) for r in made]
+
+    def fails(values):
+        return "ok" if values[3] == "nmk" else "crash"
+
+    with Store(tmp_path / "s") as store:
+        assert find(Failing(smooth, fails), trials=40, store=store).measured == 40
+        result = find(Failing(smooth, fails), trials=40, store=store)
+        assert (result.measured, result.reused) == (0, 40)
+
+
 def test_times_of_another_machine_are_not_taken_for_those_of_this_one(tmp_path: Path):
     with Store(tmp_path / "s") as store:
         there, here = Fake(lambda v: smooth(v) / 100), Fake(smooth)

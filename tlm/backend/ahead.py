@@ -15,6 +15,7 @@ import re
 import shutil
 import tempfile
 import textwrap
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +80,7 @@ def save(directory: str | os.PathLike[str], ahead: Ahead) -> Path:
     if ahead.target.kind != "cpu":
         raise BackendError(f"only kernels for CPUs are saved as object files, not for {ahead.target.name}")
     check_name(ahead.name)
-    final = _path(directory).resolve()
+    final = _path(directory)
     files = {
         f"{ahead.name}.o": ahead.code,
         f"{ahead.name}.h": header(ahead).encode(),
@@ -110,7 +111,10 @@ def _path(directory: str | os.PathLike[str]) -> Path:
         raise ArgumentError(f"{directory!r} names no directory: {error}") from None
     if b"\0" in encoded:
         raise ArgumentError(f"{directory!r} names no directory: a path has no zero bytes")
-    return Path(os.fsdecode(given))
+    try:
+        return Path(os.fsdecode(given)).resolve()
+    except (OSError, RuntimeError) as error:
+        raise ArgumentError(f"{given} cannot be found: {error}") from None
 
 
 def _check_directory(final: Path) -> None:
@@ -155,8 +159,12 @@ def _replace(made: Path, final: Path) -> None:
     """Put `made` at `final`; what was there is gone only when the new one is in place."""
     if final.is_dir() and final.samefile(Path.cwd()):
         # The folder in which this process works is not exchanged, as the process would stay in the old one.
-        for path in made.iterdir():
-            os.replace(path, final / path.name)
+        names = [path.name for path in made.iterdir()]
+        for name in names:
+            os.replace(made / name, final / name)
+        for path in final.iterdir():
+            if path.name not in names:
+                path.unlink()
         return
     if not (final.is_dir() and any(final.iterdir())):
         os.replace(made, final)
@@ -169,8 +177,11 @@ def _replace(made: Path, final: Path) -> None:
         except OSError:
             os.replace(old, final)
             raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+    except OSError:
+        with suppress(OSError):  # where it could not be put back, the old one stays here
+            old.rmdir()
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def header(ahead: Ahead) -> str:

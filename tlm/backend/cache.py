@@ -64,11 +64,11 @@ def write_whole(path: Path, data: bytes) -> bool:
 
 
 @cache
-def generator() -> str:
-    """A hash of the source of everything that turns programs into code."""
+def generator(*more: str) -> str:
+    """A hash of the source of all that turns programs into code, and of `more` parts of the package."""
     digest = hashlib.sha256()
     root = Path(__file__).parent.parent
-    for part in ("ir", "lower", "backend"):
+    for part in ("ir", "lower", "backend", *more):
         for path in sorted((root / part).rglob("*.py")):
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -134,14 +134,23 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 def _left(group: Path) -> int | None:
     """Bytes that a control group may still use; None where it has no limit."""
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    for limit, used, idle in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
         # There is no such file without a container, and no number in it without a limit.
         with suppress(OSError, ValueError):
-            return max(0, int((group / limit).read_text()) - int((group / used).read_text()))
+            left = int((group / limit).read_text()) - int((group / used).read_text())
+            return max(0, left + _idle(group, idle))
     return None
+
+
+def _idle(group: Path, name: str) -> int:
+    """Bytes of files in memory that are given up when others need them."""
+    with suppress(OSError, ValueError):
+        lines = (group / "memory.stat").read_text().splitlines()
+        return sum([int(line.split()[1]) for line in lines if line.split()[0] == name])
+    return 0
 
 
 def _matmul_shapes(extents: Sequence[int]) -> list[tuple[int, ...]]:

@@ -40,8 +40,8 @@ class Guarded:
         return bool((before == _GUARD).all() and (behind == _GUARD).all())
 
     def digest(self) -> int:
-        """A number that tells whether the array or what is around it was written."""
-        return zlib.adler32(self.raw.data)
+        """A number that tells whether the array was written."""
+        return zlib.adler32(self.raw[self.start : self.start + self.size].data)
 
     def poison(self) -> None:
         """Fill with NaN or a marker, so that an element that is never written shows."""
@@ -83,11 +83,11 @@ def inputs(program: Program, seed: int = 0) -> list[Guarded]:
 
 
 def _longest_sum(program: Program) -> int:
-    """Terms of the longest reduction."""
+    """Terms of the longest sum."""
     found = [
         math.prod([loop.extent for loop in loops_on(path) if loop.var in path[-1].axes])
         for path in paths(program.body, lambda s: isinstance(s, Update))
-        if isinstance(path[-1], Update)
+        if isinstance(path[-1], Update) and path[-1].combiner == "sum"
     ]
     return max(found, default=1)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def grain(values: np.ndarray) -> float:
 
 def exact(largest: Any, grain: float, u: float) -> bool:
     """Whether multiples of `grain` up to `largest` in size are numbers of a type of unit roundoff `u`."""
-    return grain > 0.0 and bool(np.all(np.asarray(largest) <= grain / u))
+    return grain >= _LEAST.get(u, 0.0) > 0.0 and bool(np.all(np.asarray(largest) <= grain / u))
 
 
 def rounded(x: Bounded, dtype: DType) -> Bounded:
@@ -77,7 +78,7 @@ def _settled(value: Any, error: Any, grain: float, u: float, more: Any) -> Bound
     """A result that is rounded by `more`, but where it is known to be exact."""
     if not u:
         return Bounded(value)
-    return Bounded(value, error if exact(np.abs(value), grain, u) else error + more, grain)
+    return Bounded(value, error if exact(np.abs(value) + error, grain, u) else error + more, grain)
 
 
 def _add(a: Bounded, b: Bounded, u: float) -> Bounded:
@@ -93,7 +94,8 @@ def _sub(a: Bounded, b: Bounded, u: float) -> Bounded:
 def _mul(a: Bounded, b: Bounded, u: float) -> Bounded:
     v = a.value * b.value
     moved = np.abs(a.value) * b.error + np.abs(b.value) * a.error + a.error * b.error
-    return _settled(v, moved, a.grain * b.grain, u, rounding(v, u))
+    known = a.grain > 0.0 and b.grain > 0.0
+    return _settled(v, moved, a.grain * b.grain if known else 0.0, u, rounding(v, u))
 
 
 def _div(a: Bounded, b: Bounded, u: float) -> Bounded:
@@ -138,18 +140,27 @@ def _steady(f: Callable[..., Any]) -> Callable[..., Bounded]:
     return rule
 
 
-def _stepped(f: Callable[[Any, Any], Any]) -> Callable[[Bounded, Bounded, float], Bounded]:
-    """A function of a quotient's whole part: where errors reach a step, both sides are right."""
+def _stepped(f: Callable[[Any, Any], Any], rest: bool) -> Callable[[Bounded, Bounded, float], Bounded]:
+    """The whole part of a quotient, or what it leaves (`rest`): where the operands' errors reach a step, what
+    lies on both sides of it is right."""
 
     def rule(a: Bounded, b: Bounded, u: float) -> Bounded:
         v = f(a.value, b.value)
         if not u:
             return Bounded(v)
-        worst: Any = np.maximum(a.error, b.error)
-        for x in (a.value - a.error, a.value + a.error):
-            for y in (b.value - b.error, b.value + b.error):
-                worst = np.maximum(worst, np.abs(f(x, y) - v))
-        return Bounded(v, np.nan_to_num(worst, posinf=0.0) + rounding(v, u))
+        quotients = [
+            np.floor(x / y)
+            for x in (a.value - a.error, a.value + a.error)
+            for y in (b.value - b.error, b.value + b.error)
+        ]
+        most, least = (reduce(pick, quotients) for pick in (np.fmax, np.fmin))
+        if rest:
+            near = a.error + np.maximum(np.abs(most), np.abs(least)) * b.error
+            moved = np.where(most > least, 2 * (np.abs(b.value) + b.error), near)
+        else:
+            moved = most - least
+        moved = np.where(np.abs(b.value) <= b.error, np.where(b.error > 0, np.inf, 0.0), moved)
+        return Bounded(v, np.nan_to_num(moved, nan=0.0, posinf=np.inf) + rounding(v, u))
 
     return rule
 
@@ -186,7 +197,8 @@ RULES: dict[str, Callable[..., Bounded]] = {
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "fma": _fma, "pow": _pow, "atan2": _atan2,
     "where": _where, "minimum": _steady(np.minimum), "maximum": _steady(np.maximum),
     "abs": _steady(np.abs), "neg": _steady(np.negative),
-    "mod": _stepped(np.mod), "rem": _stepped(np.fmod), "floordiv": _stepped(np.floor_divide),
+    "mod": _stepped(np.mod, True), "rem": _stepped(np.fmod, True),
+    "floordiv": _stepped(np.floor_divide, False),
     "lt": _exact(np.less), "le": _exact(np.less_equal),
     "gt": _exact(np.greater), "ge": _exact(np.greater_equal),
     "eq": _exact(np.equal), "ne": _exact(np.not_equal), "not": _exact(np.invert),

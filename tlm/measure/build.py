@@ -35,7 +35,8 @@ class LLVM:
         from ..backend.llvm import codegen
         from ..target import cpu_name
 
-        compiler = {"tlm": __version__, "generator": generator()[:16], "backend": codegen.versions()}
+        source = generator("schedule", "space")[:16]
+        compiler = {"tlm": __version__, "generator": source, "backend": codegen.versions()}
         return compiler | {"machine": cpu_name()}
 
     def build(self, program: Program, target: Target, values: Values) -> tuple[list[dict[str, Any]], bytes]:

@@ -23,9 +23,11 @@ class NVRTC:
 
     def versions(self) -> dict[str, str]:
         from .. import __version__
+        from ..backend.cache import generator
         from ..backend.cuda.nvrtc import version
 
-        return {"tlm": __version__, "backend": "nvrtc {}.{}".format(*version())}
+        source = generator("schedule", "space")[:16]
+        return {"tlm": __version__, "generator": source, "backend": "nvrtc {}.{}".format(*version())}
 
     def build(self, program: Program, target: Target, values: Values) -> tuple[list[dict[str, Any]], bytes]:
         from ..backend.cuda import compile as compile_program

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import VerifyError
 from ..ir.combiners import COMBINERS
 from ..ir.dtypes import DType, to_numpy
+from ..ir.dtypes import exact as holds
 from ..ir.exprs import Cast, Const, Expr, Load, Op, Var
 from ..ir.nodes import Alloc, Block, For, If, Program, Stmt, Store, Update
 from ..ir.walk import buffers, free_vars
@@ -77,7 +78,9 @@ def agrees(got: np.ndarray, want: Bounded) -> bool:
     """`Expected.met_by` for one comparison."""
     wide = _wide_array(got)
     with np.errstate(all="ignore"):
-        close = (np.abs(wide - want.value) <= want.error) & np.isfinite(want.value)
+        # In floats, as differences of unsigned integers wrap.
+        apart = np.abs(wide.astype(np.float64) - want.value.astype(np.float64))
+        close = (apart <= want.error) & np.isfinite(want.value) & (np.asarray(want.error) > 0)
         # Rounded as the output is: what is too large for its type is infinite there.
         close |= got == want.value.astype(got.dtype)
         if want.value.dtype.kind == "f":
@@ -189,20 +192,17 @@ class _Run:
             error = np.broadcast_to(np.where(mask, value.error, 0.0), shape)
             parts.append(Bounded(whole, error, value.grain))
         axes = [n for n, f in enumerate(loops) if f.var in update.axes]
-        for axis in reversed(axes):
-            parts = self.reduced(update.combiner, parts, axis, dtypes)
+        if update.combiner == "sum" and unit(dtypes[0]):
+            parts = [_total(parts[0], tuple(axes), unit(dtypes[0]))]
+        else:
+            for axis in reversed(axes):
+                parts = self.reduced(update.combiner, parts, axis, dtypes)
         kept = np.broadcast_to(mask, shape).any(axis=tuple(axes)) if np.ndim(mask) else mask
         return parts, kept
 
     def reduced(
         self, combiner: str, parts: list[Bounded], axis: int, dtypes: tuple[DType, ...]
     ) -> list[Bounded]:
-        u = unit(dtypes[0])
-        if combiner == "sum" and u:
-            (x,) = parts
-            size = np.abs(x.value).sum(axis)
-            extra = 0.0 if exact(size, x.grain, u) else summed(x.value.shape[axis]) * u * size
-            return [Bounded(x.value.sum(axis), x.error.sum(axis) + extra, x.grain)]
         while (size := parts[0].value.shape[axis]) > 1:
             half = size // 2
             a, b, rest = (
@@ -285,6 +285,14 @@ class _Run:
         return Bounded(held.value[at], held.error[at] if np.ndim(held.error) else held.error, held.grain)
 
 
+def _total(x: Bounded, axes: tuple[int, ...], u: float) -> Bounded:
+    """The sum of floats over some axes, in whatever order a kernel adds them."""
+    size, error = np.abs(x.value).sum(axes), x.error.sum(axes)
+    terms = math.prod(x.value.shape[axis] for axis in axes)
+    more = 0.0 if exact(size + error, x.grain, u) else summed(terms) * u * size
+    return Bounded(x.value.sum(axes), error + more, x.grain)
+
+
 def _grid(loops: Loops, start: int = 0) -> dict[str, Any]:
     """Each loop variable as an array along a dimension of its own; the outermost one begins at `start`."""
     n = len(loops)
@@ -308,16 +316,21 @@ def _factors(value: Expr) -> list[Expr]:
 def _cast(x: Bounded, source: DType, dtype: DType) -> Bounded:
     if dtype.is_float:
         wide = Bounded(np.asarray(x.value).astype(np.float64), x.error, x.grain if source.is_float else 1.0)
-        return wide if source.is_float and dtype.bytes >= source.bytes else rounded(wide, dtype)
-    if source.is_float:
-        info = np.iinfo(to_numpy(dtype)) if dtype.is_integer else None
-        if info is None:
-            return Bounded(np.asarray(x.value) != 0)
-        # 2**63 - 1 is no float64: clipping to the float below it keeps the conversion defined.
-        top = np.nextafter(float(info.max), 0.0) if info.bits == 64 else float(info.max)
-        cut = np.clip(np.nan_to_num(np.trunc(x.value), nan=0.0), float(info.min), top)
-        return Bounded(cut.astype(to_numpy(dtype)))
-    return Bounded(np.asarray(x.value).astype(to_numpy(dtype)))
+        return wide if source.is_float and holds(source, dtype) else rounded(wide, dtype)
+    if not source.is_float:
+        return Bounded(np.asarray(x.value).astype(to_numpy(dtype)))
+    if not dtype.is_integer:
+        return Bounded(np.asarray(x.value) != 0)
+    info = np.iinfo(to_numpy(dtype))
+    # 2**63 - 1 is no float64: clipping to the float below it keeps the conversion defined.
+    top = np.nextafter(float(info.max), 0.0) if info.bits == 64 else float(info.max)
+
+    def cut(value: Any) -> Any:
+        return np.clip(np.nan_to_num(np.trunc(value), nan=0.0), float(info.min), top)
+
+    found = cut(x.value)
+    moved = np.maximum(cut(x.value + x.error) - found, found - cut(x.value - x.error))
+    return Bounded(found.astype(to_numpy(dtype)), moved)
 
 
 def _einsum(subscripts: list[str], out: str, operands: list[np.ndarray]) -> np.ndarray:

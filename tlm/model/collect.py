@@ -16,7 +16,7 @@ from ..ir import canonical
 from ..ir.nodes import Program
 from ..measure.measure import Measurer
 from ..measure.record import MODELLED, Record, Values
-from ..measure.standing import fastest
+from ..measure.standing import counting, fastest
 from ..measure.store import Store
 from ..space.decide import Decide, Decided, at_random, changed, replay, run
 from ..space.spaces import space_for
@@ -203,7 +203,7 @@ def _first(program: Program, target: Target, heuristic: Decide | None, rng: Rand
 def _changed(
     program: Program, target: Target, known: Mapping[Values, Decided], records: Sequence[Record], rng: Random
 ) -> Iterator[Decided]:
-    ours = [r for r in records if r.status == "ok" and r.choices in known]
+    ours = [r for r in counting(records) if r.choices in known]
     good = sorted(ours, key=lambda r: r.score)[:_PARENTS]
     parents = [known[r.choices] for r in good if known[r.choices].choices]
     while parents:

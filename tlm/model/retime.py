@@ -17,6 +17,7 @@ from ..ir.nodes import Program
 from ..ir.serialize import from_json
 from ..measure.measure import Measurer
 from ..measure.record import Record, Values
+from ..measure.standing import counting
 from ..measure.store import Store
 from ..space.decide import replay
 from ..space.spaces import space_for
@@ -97,7 +98,7 @@ def _wanted(
         target = Target.from_json(groups[keys[0]][0].target)
         made = generate(programs, target, samples=proposed, seed=seed, network=network) if proposed else []
         for at, (key, program) in enumerate(zip(keys, programs, strict=True)):
-            good = sorted((r for r in groups[key] if r.status == "ok"), key=lambda r: r.score)
+            good = sorted(counting(groups[key]), key=lambda r: r.score)
             best = list(dict.fromkeys(r.choices for r in good))
             usable = [v for v in best if _offered(program, target, v)]
             middling = usable[known :: max(1, len(usable) // (2 * MIDDLING))][:MIDDLING]

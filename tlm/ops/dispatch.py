@@ -81,9 +81,8 @@ class Operator:
         if on_gpu(operands):
             return self._call_on_gpu(operands, params, schedule, target, threads, out)
         arrays, back = to_arrays(operands)
-        if back is None and any(x is not array for x, array in zip(operands, arrays, strict=True)):
-            key = None  # what only converts to an array, lists among them, is converted in every call
-        if back is not None:
+        if back is not None or any(x is not array for x, array in zip(operands, arrays, strict=True)):
+            # What is only seen as an array is remembered by the array: of itself it may show another one.
             key = _foreign_key(arrays, params, schedule, target, threads)
             known = None if key is None else self._calls.get(key)
             if known is not None:

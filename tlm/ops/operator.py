@@ -45,8 +45,9 @@ class Formula:
     """What tells it from every other program, in any process."""
 
 
-Check = Callable[..., None]
 Beyond = Literal["refuse", "widen", "cut"]
+"""What becomes of a number that the dtype of the arrays beside it cannot hold."""
+Check = Callable[..., None]
 """Called with the arrays and settings of a call before it runs: what only the data can tell. Not where they
 lie on a GPU: to look at them would be to wait."""
 
@@ -286,10 +287,11 @@ def _with_scalars(operands: tuple[Any, ...], sharing: Sequence[bool], beyond: Be
             with np.errstate(over="ignore"):
                 return np.asarray(x, dtype)
         except OverflowError:
-            limits = np.iinfo(np.int64 if beyond == "widen" else dtype)
-            near = max(int(limits.min), min(int(x), int(limits.max)))
-            if beyond == "cut" or (beyond == "widen" and near == x):
-                return np.asarray(near, limits.dtype)
+            if beyond != "refuse" and dtype.kind in "iu":
+                limits = np.iinfo(np.int64 if beyond == "widen" else dtype)
+                near = max(int(limits.min), min(int(x), int(limits.max)))
+                if beyond == "cut" or near == x:
+                    return np.asarray(near, limits.dtype)
             raise ArgumentError(f"{x} is out of range for {dtype}") from None
 
     return tuple([made(x, shares) for x, shares in zip(operands, sharing, strict=True)])
@@ -336,7 +338,7 @@ def operator(
     settings: plain values that the program may depend on. The function runs once for each combination of
     shapes, layouts, dtypes and settings. `scalars`: Python numbers take the dtype of the arrays beside them;
     names say of which operands this is so. `beyond`: whether a number that this dtype cannot hold is refused,
-    makes all compute in 64 bits ("widen"), or becomes the nearest that it holds ("cut").
+    makes all compute in 64 bits where these hold it ("widen"), or becomes the nearest that it holds ("cut").
     `check` sees the arrays and settings of each call before it runs, unless they lie on a GPU.
     """
 

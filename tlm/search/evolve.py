@@ -168,7 +168,8 @@ class _Search:
             if decided is None:
                 lost += 1
                 continue
-            if environment is None or record.versions == environment:
+            # A build that failed left no word of its versions; it is not tried again.
+            if environment is None or not record.versions or record.versions == environment:
                 self._learn(record, decided)
             else:
                 others.append(record)
