@@ -162,3 +162,28 @@ def test_a_copy_for_one_stage_leaves_the_reads_of_others_alone():
     s = tlm.Schedule(two.program(x)).cache_read("X", pad=True, stage="a")
     assert text(s.program).count("X[") == 2
     both(two, s, x)
+
+
+@pytest.mark.parametrize("level", ["avx2", "sse"])
+@pytest.mark.parametrize("combiner", ["sum", "max", "argmax"])
+def test_a_total_stays_where_no_lane_adds_to_it(combiner: str, level: str):
+    """Of a triangle, cut into tiles and vectors along the sum, some vectors are empty in some rows."""
+
+    @tlm.operator
+    def lower(a, b):
+        n = a.shape[0]
+
+        def term(i, k):
+            return tlm.where(k <= i, a[i, k] * b[k], 0.0)
+
+        if combiner == "argmax":
+            return tlm.argmax((n,), term, {"k": n})
+        return getattr(tlm, combiner)((n,), term, {"k": n})
+
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-3, 4, (96, 96)).astype("f4"), rng.integers(-3, 4, 96).astype("f4")
+    (want,) = tlm.Schedule(lower.program(a, b)).run(a, b)
+    s = tlm.Schedule(lower.program(a, b)).split("i", 6).split("k", 8)
+    s.reorder("k.0", "i.0", "i.1", "k.1").unroll("i.1").vectorize("k.1")
+    got = lower(a, b, schedule=s, target=level, threads=1)
+    np.testing.assert_array_equal(got, want)

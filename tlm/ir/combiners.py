@@ -18,12 +18,16 @@ Parts = tuple[Expr, ...]
 
 @dataclass(frozen=True, slots=True)
 class Combiner:
-    """`identity(dtypes)` and `merge(a, b)` return one expression for each part of the tuple."""
+    """`identity(dtypes)` and `merge(a, b)` return one expression for each part of the tuple.
+
+    `adds`: parts are running totals, which lose digits where they take very many terms.
+    """
 
     name: str
     parts: int
     identity: Callable[[tuple[DType, ...]], tuple[Const, ...]]
     merge: Callable[[Parts, Parts], Parts]
+    adds: bool = False
 
 
 _LOWEST = {("int", 1): -(2**7), ("int", 2): -(2**15), ("int", 4): -(2**31), ("int", 8): -(2**63)}
@@ -80,7 +84,7 @@ def _logsumexp(a: Parts, b: Parts) -> Parts:
 COMBINERS: dict[str, Combiner] = {
     c.name: c
     for c in (
-        Combiner("sum", 1, lambda d: (const(0, d[0]),), lambda a, b: (op("add", a[0], b[0]),)),
+        Combiner("sum", 1, lambda d: (const(0, d[0]),), lambda a, b: (op("add", a[0], b[0]),), True),
         Combiner("prod", 1, lambda d: (const(1, d[0]),), lambda a, b: (op("mul", a[0], b[0]),)),
         Combiner("max", 1, lambda d: (lowest(d[0]),), lambda a, b: (op("maximum", a[0], b[0]),)),
         Combiner("min", 1, lambda d: (highest(d[0]),), lambda a, b: (op("minimum", a[0], b[0]),)),
@@ -88,7 +92,7 @@ COMBINERS: dict[str, Combiner] = {
         Combiner("all", 1, lambda d: (const(True, d[0]),), lambda a, b: (op("and", a[0], b[0]),)),
         Combiner("argmax", 2, lambda d: (lowest(d[0]), highest(d[1])), _arg("gt")),
         Combiner("argmin", 2, lambda d: (highest(d[0]), highest(d[1])), _arg("lt")),
-        Combiner("welford", 3, lambda d: (const(0, d[0]), const(0, d[1]), const(0, d[2])), _welford),
-        Combiner("logsumexp", 2, lambda d: (lowest(d[0]), const(0, d[1])), _logsumexp),
+        Combiner("welford", 3, lambda d: (const(0, d[0]), const(0, d[1]), const(0, d[2])), _welford, True),
+        Combiner("logsumexp", 2, lambda d: (lowest(d[0]), const(0, d[1])), _logsumexp, True),
     )
 }

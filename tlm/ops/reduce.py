@@ -86,7 +86,7 @@ def _total(combiner: str, title: str) -> Any:
     function.__doc__ = f"""{title} over `axis` (an integer, several, or None: all), as numpy.{combiner}.
 
     Integers and bools are added as int64, halves as f32 (the result has the dtype of x), or all as `dtype`.
-    Long sums are cut into parts: the total of 2**20 equal numbers in f32 is within 3e-6 of the exact one, of
+    Long sums are cut into parts: the total of 2**20 equal numbers in f32 is within 3e-5 of the exact one, of
     2**24 within 1e-5 (relative; numpy's pairwise sum: 2e-7). `dtype="float64"` adds as f64.
     """
     return operator(name=combiner)(function)

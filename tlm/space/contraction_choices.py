@@ -19,6 +19,9 @@ LONG_SUM, CHAIN = 4096, 256
 """A sum of more terms than LONG_SUM is cut so that no running total takes more than CHAIN terms, at any
 level: each step rounds to the size of the total, and a million would lose three digits (Higham 1993)."""
 
+LONG_WINDOW = 2 * LONG_SUM
+"""Terms of one total of a convolution, over the taps of its window and a block of its channels."""
+
 Facts = tuple[tuple[str, float], ...]
 Trips = tuple[tuple[str, int], ...]
 """Iterations of the loops of each axis."""
@@ -197,15 +200,18 @@ def parallel(f: Figures, trips: Trips) -> list[Option]:
 
 
 @question("block_k")
-def block_k(f: Figures, height: int, width: int, k: int, unit: int = 1) -> list[Option]:
+def block_k(f: Figures, height: int, width: int, k: int, unit: int = 1, taps: int = 1) -> list[Option]:
     """Steps of k between two visits of a tile; all of k means that every tile is finished in one go.
 
-    Blocks are whole groups of `unit` terms, but for all of k.
+    Blocks are whole groups of `unit` terms, but for all of k. Each step adds `taps` terms.
     """
     parts = {ceil(k, p) for p in (1, 2, 3, 4, 6, 8)}
     sizes = {s for s in (4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024) if s < k} | parts
     sizes = {min(ceil(s, unit) * unit, k) for s in sizes}
     least, most = (min(4, k), k) if k <= LONG_SUM else (ceil(k, CHAIN), CHAIN)
+    if taps * k > LONG_WINDOW and taps > 1:
+        most = max(1, min(most, LONG_WINDOW // taps))
+        least, sizes = min(least, most), {*sizes, most}
     options = []
     for size in thin({s for s in sizes if least <= s <= most}, 12, {k, ceil(k, 2)}):
         facts = (

@@ -49,7 +49,7 @@ def _plan(c: Convolution, f: Figures) -> Generator[Choice, int, ConvPlan]:
     k, taps = c.extent(c.k), c.extent(*c.windows)
     block_k = k
     if c.deep:
-        block_k = yield from ask.block_k(f, rows * height, width, k)
+        block_k = yield from ask.block_k(f, rows * height, width, k, 1, taps)
     depth_m, depth_n = _depth(c.rows, c, block_k, taps), _depth(c.columns, c, block_k, taps)
     block_m = yield from ask.block_m(f, blocks_m, tile_m, depth_m, parallel == "m")
     block_n = yield from ask.block_n(f, blocks_n, tile_n, depth_n, parallel == "n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from ..schedule.steps import (
     CacheRead,
@@ -15,6 +16,7 @@ from ..schedule.steps import (
     Unroll,
     Vectorize,
 )
+from .contraction_choices import LONG_WINDOW
 from .conv_problem import Convolution, Side
 from .epilogue import epilogue
 from .packing import ROWS, by_rows
@@ -71,24 +73,28 @@ def steps(c: Convolution, p: ConvPlan) -> tuple[Step, ...]:
     outer = sorted([*c.batch, *rows.outer, *columns.outer], key=lambda loop: (-c.extent(loop), loop))
     around = [*outer, *[blocks[axis] for axis in p.order]]
     tile = (*rows.inside, *vectors, lane)
-    shared = c.windows[-1:] if p.window == "tile" else ()
-    summed = (*c.windows[: len(c.windows) - len(shared)], k)
+    windows = _windows(out, c, p.block_k)
+    shared = windows[-1:] if p.window == "tile" else ()
+    summed = (*windows[: len(windows) - len(shared)], k)
     out.append(Reorder((*around, *tiles, *summed, *rows.inside, *shared, *vectors, lane)))
-    nest = Nest(tuple(outer), blocks, k, tile)
+    nest = Nest(tuple(outer), blocks, windows, k, tile)
     for axis, wanted, side, cut in (("n", p.pack_n, c.columns, columns), ("m", p.pack_m, c.rows, rows)):
         if wanted:
             inside = (*vectors, lane) if axis == "n" else cut.inside
-            out += _copy(c, p, nest, side, axis, (*cut.tiles, *c.windows, k, *inside))
+            out += _copy(c, p, nest, side, axis, (*cut.tiles, *windows, k, *inside))
     if p.hold:
-        out += _held(c, (*around, *tiles), (*c.windows, k), tile)
-    acc = f"{c.stage}_acc"
-    out.append(CacheWrite(c.stage, tiles[-1], memory="register", layout=tile, name=acc))
-    out.append(DecomposeReduction(acc, summed[0]))
-    for copy in ("", "@init", f"@{acc}"):
+        out += _held(c, (*around, *tiles), (*windows, k), tile)
+    totals, inside_of = [f"{c.stage}_acc"], _long(c, p.block_k, windows)
+    out.append(CacheWrite(c.stage, tiles[-1], memory="register", layout=tile, name=totals[0]))
+    for loop in inside_of:
+        totals.append(f"{c.stage}_{loop}")
+        out.append(CacheWrite(totals[-2], loop, memory="register", layout=tile, name=totals[-1]))
+    out.append(DecomposeReduction(totals[-1], summed[len(inside_of)]))
+    for copy in ("", "@init", *[f"@{total}" for total in totals]):
         out += [Unroll(x + copy) for x in tile[:-1]] + [Vectorize(lane + copy)]
     if p.unroll > 1:
         out.append(Unroll(k, p.unroll if p.unroll < p.block_k else 0))
-    out += [Unroll(w) for w in {"none": (), "all": c.windows}.get(p.window, c.windows[-1:])]
+    out += [Unroll(w) for w in {"none": (), "all": windows}.get(p.window, windows[-1:])]
     threaded, blocked = _shared(p, nest), block_k if c.fusable else ""
     last = epilogue(c.epilogue, p.epilogue == "fused", p.lanes, threaded, around, blocked)
     return tuple(out + last + ([Parallel(threaded)] if threaded else []))
@@ -96,12 +102,36 @@ def steps(c: Convolution, p: ConvPlan) -> tuple[Step, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Loops of the whole nest: around it, of blocks by axis, over k, and of the register tile."""
+    """Loops of the whole nest: around it, of blocks by axis, over the window, over k, and of the register
+    tile."""
 
     outer: tuple[str, ...]
     blocks: dict[str, str]
+    windows: tuple[str, ...]
     k: str
     tile: tuple[str, ...]
+
+
+def _windows(out: list[Step], c: Convolution, block_k: int) -> tuple[str, ...]:
+    """The loops over the window; one that is too long for one total is cut."""
+    if not c.windows or c.extent(c.windows[-1]) * block_k <= LONG_WINDOW:
+        return c.windows
+    *outer, last = c.windows
+    out.append(Split(last, max(1, LONG_WINDOW // block_k)))
+    return (*outer, f"{last}.0", f"{last}.1")
+
+
+def _long(c: Convolution, block_k: int, windows: tuple[str, ...]) -> tuple[str, ...]:
+    """Loops over the window inside of which the terms have a total of their own, as all are too many for
+    one."""
+    extents = [c.extent(w) for w in c.windows]
+    if len(windows) > len(extents):
+        last = max(1, LONG_WINDOW // block_k)
+        extents = [*extents[:-1], -(-extents[-1] // last), last]
+    count = 0
+    while count + 1 < len(windows) and prod(extents[count:]) * block_k > LONG_WINDOW:
+        count += 1
+    return windows[:count]
 
 
 def _cut(out: list[Step], c: Convolution, side: Side, tile: int, height: int, block: int) -> Cut:
@@ -151,7 +181,7 @@ def _copy(
     unit, outermost = operand.stride(side.inner) == 1, f"{layout[0]}@{name}"
     if unit and nest.k in layout and p.block_k > ROWS and _panels(c, p, side, axis) > 1:
         around = [x for x in layout if x not in inner and x != nest.k]
-        outermost, streamed = by_rows(name, sorted(around, key=lambda x: x not in c.windows), nest.k)
+        outermost, streamed = by_rows(name, sorted(around, key=lambda x: x not in nest.windows), nest.k)
         out += streamed
     if last in inner:
         out += [Unroll(f"{x}@{name}") for x in inner[:-1]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from ..ir.combiners import COMBINERS
 from ..ir.nodes import For, Program, Store, Update
 from ..ir.walk import buffers
 from ..schedule.steps import CacheWrite, Parallel, Split, Step, Vectorize
@@ -62,24 +63,31 @@ def default_steps(program: Program) -> tuple[Step, ...]:
 
 
 def _cuts(around: tuple[For, ...], statement: Store | Update) -> list[Step]:
-    if not isinstance(statement, Update) or statement.combiner != "sum":
+    if not isinstance(statement, Update) or not COMBINERS[statement.combiner].adds:
         return []
     reduced = [loop for loop in around if loop.var in statement.axes and loop.extent > 1]
     terms, target, out = prod([loop.extent for loop in reduced]), statement.targets[0], list[Step]()
+    several = len(statement.targets) > 1
     for loop in reduced[:-1]:
         if terms > LONG_SUM:
             # What the loops inside of this one add up has a total of its own.
-            out.append(CacheWrite(target, loop.var, name=f"{target}_{loop.var}"))
-            target, terms = f"{target}_{loop.var}", terms // loop.extent
+            target, step = _total(target, loop.var, loop.var, several)
+            out.append(step)
+            terms //= loop.extent
     if reduced and terms > LONG_SUM:
-        out += _cut(reduced[-1].var, reduced[-1].extent, target)
+        out += _cut(reduced[-1].var, reduced[-1].extent, target, several)
     return out
 
 
-def _cut(loop: str, extent: int, target: str) -> list[Step]:
+def _total(target: str, at: str, mark: str, several: bool) -> tuple[str, Step]:
+    """A total of its own for what is added up inside of a loop: its name, and the step that makes it."""
+    name = f"{target}_{mark}"
+    return f"{name}.{target}" if several else name, CacheWrite(target, at, name=name)
+
+
+def _cut(loop: str, extent: int, target: str, several: bool) -> list[Step]:
     """Blocks of CHAIN terms, and blocks of CHAIN blocks, each with a total of its own."""
-    if extent <= CHAIN * CHAIN:
-        return [Split(loop, CHAIN), CacheWrite(target, f"{loop}.0", name=f"{target}_{loop}")]
-    whole = f"{target}_{loop}"
-    outer = [Split(loop, CHAIN * CHAIN), CacheWrite(target, f"{loop}.0", name=whole)]
-    return [*outer, *_cut(f"{loop}.1", CHAIN * CHAIN, whole)]
+    size = CHAIN if extent <= CHAIN * CHAIN else CHAIN * CHAIN
+    inner, step = _total(target, f"{loop}.0", loop, several)
+    out = [Split(loop, size), step]
+    return out if size == CHAIN else [*out, *_cut(f"{loop}.1", size, inner, several)]

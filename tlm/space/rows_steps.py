@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..ir.combiners import COMBINERS
 from ..schedule.steps import (
     CacheWrite,
     Fuse,
@@ -159,7 +160,7 @@ def chunks(out: list[Step], loops: list[tuple[str, int]]) -> list[tuple[str, int
 
 def cut_sums(out: list[Step], shape: Shape) -> list[Step]:
     """Totals of their own for chunks of long sums; the marks of the loops that bring them home."""
-    if shape.stage.combiner != "sum":
+    if not shape.stage.combiner or not COMBINERS[shape.stage.combiner].adds:
         return []
     chain, ends = 1, list[str]()
     for loop, trips in reversed(shape.summed):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ...ir.combiners import COMBINERS
 from ...ir.exprs import Const, Load, Op
 from ...ir.nodes import Prefetch, Stmt, Store, Update
 from .access import Access, SlotAccess, access
 from .memory import Code
-from .types import Known, scalar_type, value_type
+from .types import Known, scalar_type, value_type, vector
 from .values import Values
 
 Run = Callable[[], None]
@@ -152,11 +153,35 @@ class Leaves(Values):
                 ]
                 for h in (0, 1)
             ]
-            old = [t.load() for t in targets]
-            for t, value in zip(targets, last(old, merges[1](*pair)), strict=True):
-                t.store(value)
+            new = merges[1](*pair)
+            with self._where_any_lane(targets):
+                for t, value in zip(targets, last([t.load() for t in targets], new), strict=True):
+                    t.store(value)
 
         return run
+
+    @contextmanager
+    def _where_any_lane(self, targets: list[Access | SlotAccess]) -> Iterator[None]:
+        """What is emitted inside runs only where some lane of the mask is on: where none is, the element that
+        all lanes share may be none of the buffer's."""
+        mask, f = self.mask, self.function
+        held = [t.place.buffer.name for t in targets if isinstance(t, Access)]
+        if not isinstance(mask, str) or not held:
+            yield
+            return
+        lanes = vector("i1", self.lanes)
+        on = self.pure(f"call i1 @llvm.vector.reduce.or.v{self.lanes}i1({lanes} {mask})")
+        then, after = f.label("then"), f.label("endif")
+        f.line(f"br i1 {on}, label %{then}, label %{after}")
+        f.start(then)
+        self.mask = None
+        with f.branch():
+            yield
+        self.mask = mask
+        f.line(f"br label %{after}")
+        f.start(after)
+        for name in held:
+            f.loads.pop(name, None)
 
     def _filled(self, value: str, empty: str, element: str, lanes: int, whole: int) -> str:
         """`value` with lanes of `empty` after it, `whole` in all."""
